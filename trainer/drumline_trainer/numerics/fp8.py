@@ -81,11 +81,13 @@ class Scaled:
 
 def scaled(x: Tensor, dtype: torch.dtype) -> Scaled:
     """Quantise so that the largest magnitude becomes the type's largest."""
+    # detach keeps amax out of the autograd graph.
     return _quantised(x, x.detach().abs().amax(), dtype)
 
 
 def scaled_by_rows(x_MK: Tensor) -> Scaled:
     """Quantize `x` [M, K] to e4m3 with one fp32 scale per row [M, 1], for the left operand."""
+    # K is the summed dimension, so one scale for each row leaves the sum as a factor.
     return _quantised(x_MK, x_MK.detach().abs().amax(1, keepdim=True), FORWARD)
 
 
@@ -96,16 +98,20 @@ def scaled_by_columns(x_KN: Tensor) -> Scaled:
 
 def _quantised(x: Tensor, largest: Tensor, dtype: torch.dtype) -> Scaled:
     most = torch.finfo(dtype).max
+    # tiny keeps the scale of a zero matrix above 0, so that its values become 0 and not NaN.
     scale = (largest.float() / most).clamp(min=torch.finfo(torch.float32).tiny)
+    # Clamp before the cast: e4m3fn has no infinity, and torch's cast of larger values gives NaN.
     return Scaled((x.float() / scale).clamp(-most, most).to(dtype), scale)
 
 
 def product(left_MK: Scaled, right_KN: Scaled, *, dtype: torch.dtype) -> Tensor:
     """Multiply [M, K] by [K, N] in fp8; the result [M, N] is of this type."""
     sizes = (*left_MK.values.shape, *right_KN.values.shape)
+    # cuBLASLt rejects sizes that are not multiples of 16.
     if has_fp8(left_MK.values.device) and not any(size % _MULTIPLE for size in sizes):
         return product_by_hardware(left_MK, right_KN, dtype=dtype)
     back = left_MK.values.to(dtype) @ right_KN.values.to(dtype)
+    # Scales multiply as a row and a column, so the product of both is applied once.
     return (back * (left_MK.scale * right_KN.scale)).to(dtype)
 
 
@@ -117,6 +123,7 @@ def product_by_hardware(left_MK: Scaled, right_KN: Scaled, *, dtype: torch.dtype
     """
     return torch._scaled_mm(  # noqa: SLF001 - the only fp8 product # pyright: ignore[reportPrivateImportUsage, reportPrivateUsage] - the only fp8 product
         left_MK.values.contiguous(),
+        # Transposed contiguous memory is column-major, as the kernel requires.
         right_KN.values.mT.contiguous().mT,
         scale_a=left_MK.scale.contiguous(),
         scale_b=right_KN.scale.contiguous(),
@@ -134,6 +141,7 @@ class _TensorwiseProduct(Function):
     @staticmethod
     def forward(ctx: Any, x_BSI: Tensor, weight_OI: Tensor) -> Tensor:
         x_TI, weight = scaled(x_BSI.flatten(0, -2), FORWARD), scaled(weight_OI, FORWARD)
+        # The fp8 values are saved, a quarter of the fp32 input's memory.
         ctx.save_for_backward(x_TI.values, x_TI.scale, weight.values, weight.scale)
         ctx.shape = x_BSI.shape
         x_TO = product(x_TI, weight.mT, dtype=x_BSI.dtype)
@@ -143,12 +151,14 @@ class _TensorwiseProduct(Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None]:
         x_values, x_scale, weight_values, weight_scale = ctx.saved_tensors
         dtype = gradients[0].dtype
+        # Gradients have a larger range, so they use e5m2.
         g_TO = scaled(gradients[0].flatten(0, -2), BACKWARD)
         of_input = of_weight = None
         if ctx.needs_input_grad[0]:
             weight_OI = Scaled(weight_values, weight_scale)
             of_input = product(g_TO, weight_OI, dtype=dtype).view(ctx.shape)
         if ctx.needs_input_grad[1]:
+            # dW = gᵀ·x.
             of_weight = product(g_TO.mT, Scaled(x_values, x_scale), dtype=dtype)
         return of_input, of_weight
 
@@ -156,6 +166,8 @@ class _TensorwiseProduct(Function):
 class _RowwiseProduct(Function):
     @staticmethod
     def forward(ctx: Any, x_BSI: Tensor, weight_OI: Tensor) -> Tensor:
+        # Rowwise scales follow the summed dimension, which differs in backward. So the originals
+        # are saved.
         ctx.save_for_backward(x_BSI, weight_OI)
         x_TI, weight_IO = scaled_by_rows(x_BSI.flatten(0, -2)), scaled_by_columns(weight_OI.mT)
         return product(x_TI, weight_IO, dtype=x_BSI.dtype).view(*x_BSI.shape[:-1], -1)
@@ -167,8 +179,10 @@ class _RowwiseProduct(Function):
         of_input = of_weight = None
         if ctx.needs_input_grad[0]:
             by_row, by_column = scaled_by_rows(g_TO), scaled_by_columns(weight_OI)
+            # dx = g·W sums over O: scales by row of g and by column of W.
             of_input = product(by_row, by_column, dtype=dtype).view(x_BSI.shape)
         if ctx.needs_input_grad[1]:
+            # dW = gᵀ·x sums over T: both operands are quantized again along T.
             by_row, by_column = scaled_by_rows(g_TO.mT), scaled_by_columns(x_BSI.flatten(0, -2))
             of_weight = product(by_row, by_column, dtype=dtype)
         return of_input, of_weight

@@ -36,8 +36,11 @@ class ReplacedLinear(nn.Module):
     def forward(self, x_BSI: Tensor) -> Tensor:
         """Apply the layer; shape [batch, sequence, out]."""
         x_BSO = self.product(x_BSI)
+        # Without a region the layer is not cut by rows, and its bias belongs to this rank.
         if self.region is None:
             return x_BSO if self.bias is None else x_BSO + self.used(self.bias)
+        # The sum over the tensor ranks comes before the bias, which would otherwise count once for
+        # each rank.
         if self.leaves:
             x_BSO = self.region.leave(x_BSO)
         return x_BSO if self.bias is None else x_BSO + self.region.outside_weight(self.bias)
@@ -55,6 +58,7 @@ def replace_projections(
     Only inside of the model's layers: the head is called `output` too.
     """
     modules: list[tuple[str, nn.Module]] = list(stage.named_modules())  # pyright: ignore[reportUnknownArgumentType] - untyped in torch
+    # The list is complete before the loop, which changes the module tree.
     for path, parent in modules:
         if not path.startswith("layers."):
             continue
