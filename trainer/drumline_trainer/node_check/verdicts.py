@@ -69,9 +69,11 @@ def pairs_of(members: int, *, round_number: int) -> list[Pair]:
         members: their number.
         round_number: 0 or 1. In round 1 every member has another partner, if possible.
     """
+    # Round 0 pairs neighbors. Round 1 shifts by one, in a ring if the number is even.
     if round_number == 0:
         return [(i, i + 1) for i in range(0, members - 1, 2)]
     shifted = [(i, i + 1) for i in range(1, members - 1, 2)]
+    # Two members would meet again, so there is no second pair.
     return [*shifted, (members - 1, 0)] if members % 2 == 0 and members > ROUNDS else shifted
 
 
@@ -82,7 +84,9 @@ def judged(members: Sequence[MemberFigures], rates: Mapping[Pair, float]) -> Nod
         members: all of them.
         rates: gigabytes per second by pair, of both rounds.
     """
+    # Phase 1: slow pairs, relative to the median of all pairs.
     slow = {pair for pair in rates if _is_slow(rates[pair], rates.values())}
+    # Phase 2: a member is blamed if all its pairs are slow.
     blamed = {member.index for member in members if _is_blamed(member.index, slow, rates)}
     return NodeCheck(
         members=tuple(
@@ -95,6 +99,7 @@ def judged(members: Sequence[MemberFigures], rates: Mapping[Pair, float]) -> Nod
             )
             for member in members
         ),
+        # A slow pair without a blamed member is a slow link.
         links=tuple(sorted(pair for pair in slow if not blamed & set(pair))),
     )
 
@@ -120,10 +125,12 @@ def _complaints(
 def _is_blamed(index: int, slow: set[Pair], rates: Mapping[Pair, float]) -> bool:
     """Return whether all its pairs are slow, and its partners are not to blame for it."""
     pairs = _pairs_with(index, rates)
+    # One fast pair clears a member.
     if not pairs or not slow.issuperset(pairs):
         return False
     if len(pairs) >= ROUNDS:
         return True
+    # With one pair only, the partner's other pair decides.
     partner = sum(pairs[0]) - index
     return any(pair not in slow for pair in _pairs_with(partner, rates))
 
@@ -134,6 +141,7 @@ def _pairs_with(index: int, rates: Iterable[Pair]) -> list[Pair]:
 
 def _is_slow(figure: float, figures: Iterable[float]) -> bool:
     every = list(figures)
+    # A median of fewer than three figures says nothing about an outlier.
     return len(every) >= FEWEST and figure < SLOWER * median(every)
 
 
