@@ -28,13 +28,17 @@ def available_memory(*, proc: Path = _PROC, cgroup: Path = _CGROUP) -> int:
         OSError: there is no such file as `meminfo`.
         ValueError: it says nothing of what is available (Linux before 3.14).
     """
+    # meminfo is in KiB.
     of_machine = 1024 * _figure(proc / "meminfo", "MemAvailable:")
+    # Version 2 first. A machine has files of one version at this path.
     for limit, use, figures, given_up in _FILES:
         try:
             most, used = int((cgroup / limit).read_text()), int((cgroup / use).read_text())
+            # Inactive pages of files are reclaimed before the limit is enforced.
             used -= _figure(cgroup / figures, given_up)
         except (OSError, ValueError):  # no such version, or "max": no limit
             continue
+        # A container cannot get more than the machine has.
         return max(0, min(of_machine, most - used))
     return of_machine
 

@@ -31,11 +31,13 @@ def _ipv4_interfaces() -> dict[str, str]:
     interfaces: dict[str, str] = {}
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         for _, name in socket.if_nameindex():
+            # IFNAMSIZ is 16 with the final zero byte.
             request = struct.pack("256s", name.encode()[:15])
             try:
                 answer = fcntl.ioctl(probe, _SIOCGIFADDR, request)
             except OSError:  # an interface without an IPv4 address
                 continue
+            # Bytes 20 to 24 of ifreq are sin_addr, after the name and sin_family and sin_port.
             interfaces[socket.inet_ntoa(answer[20:24])] = name
     return interfaces
 

@@ -28,6 +28,7 @@ def bind_near_gpu(identity: str, *, root: Path = Path("/")) -> None:
     """
     allowed = os.sched_getaffinity(0)
     near = allowed & processors_near_gpu(identity, root=root)
+    # An empty set would fail, and an equal one changes nothing.
     if near and near != allowed:
         os.sched_setaffinity(0, near)
 
@@ -35,8 +36,10 @@ def bind_near_gpu(identity: str, *, root: Path = Path("/")) -> None:
 def processors_near_gpu(identity: str, *, root: Path = Path("/")) -> set[int]:
     """Return the processors of the GPU's NUMA node. Empty: unknown."""
     for description in (root / _GPUS).glob("*/information"):
+        # Drivers without these files, and node -1 on machines with one node, end in "unknown".
         with suppress(OSError, ValueError):
             if identity and identity in description.read_text().split():
+                # sysfs writes addresses in lower case.
                 address = description.parent.name.lower()
                 node = int((root / _DEVICES / address / "numa_node").read_text())
                 return _numbers((root / _NODES / f"node{node}" / "cpulist").read_text())
