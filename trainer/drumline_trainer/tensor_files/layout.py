@@ -72,6 +72,7 @@ def file_header(
         header[name] = {
             "dtype": dtype_name(tensor),
             "shape": list(tensor.shape),
+            # Tensors lie back to back, as safetensors requires: no gaps, no overlaps.
             "data_offsets": [start, end],
         }
     encoded = json.dumps(header, separators=(",", ":")).encode()
@@ -92,8 +93,10 @@ def file_chunks(
     yield file_header(tensors, metadata=metadata)
     for tensor in tensors.values():
         flat = as_bytes(tensor)
+        # One copy from the device for each 16 MiB, then chunks of cache size.
         for start in range(0, flat.numel(), _DEVICE_CHUNK_BYTES):
             view = flat[start : start + _DEVICE_CHUNK_BYTES].cpu().numpy().data
+            # The view refers to the host copy, so chunks need no second copy.
             for offset in range(0, len(view), CHUNK_BYTES):
                 yield view[offset : offset + CHUNK_BYTES]
 
@@ -115,6 +118,7 @@ def parse_header(header: bytes, *, file_bytes: int) -> dict[str, StoredTensor]:
     """
     data = LENGTH_BYTES + len(header)
     try:
+        # Phase 1: parse. Every kind of malformed JSON ends in one error.
         raw: Any = json.loads(header)
         tensors = {
             str(name): _stored(entry, data=data) for name, entry in raw.items() if name != _METADATA
@@ -122,8 +126,10 @@ def parse_header(header: bytes, *, file_bytes: int) -> dict[str, StoredTensor]:
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise SafetensorError(f"no header: {error!r:.200}") from None
     for name, tensor in tensors.items():
+        # Phase 2: each place must lie in the file and match type and shape.
         fits = data <= tensor.start <= tensor.stop <= file_bytes
         elements, rest = divmod(tensor.stop - tensor.start, DTYPES[tensor.dtype].itemsize)
+        # Bytes divided by the item size are compared, since a product of lengths could be huge.
         if not fits or rest or not _has_elements(tensor.shape, elements):
             raise SafetensorError(f"{name:.200}: its place is none of its shape in this file")
     return tensors

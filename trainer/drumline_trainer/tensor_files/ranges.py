@@ -80,6 +80,7 @@ def open_tensor_file(path: AnyPath) -> AbstractContextManager[OpenTensorFile]:
     if isinstance(path, BucketPath):
         return _open_ranges(path)
     with open_regular(path) as file:  # the library's errors do not say which one it was
+        # The bound holds before the library allocates memory for the header.
         length = int.from_bytes(file.read(LENGTH_BYTES), "little")
         if length > MAX_HEADER_BYTES:
             raise SafetensorError(f"a header of {length} bytes; at most {MAX_HEADER_BYTES}")
@@ -90,6 +91,7 @@ def open_tensor_file(path: AnyPath) -> AbstractContextManager[OpenTensorFile]:
 @contextmanager
 def _open_ranges(path: BucketPath) -> Generator[OpenTensorFile]:
     tensors = read_header(path)
+    # One pool for the file, so that all its tensors share the limit on requests.
     with ThreadPoolExecutor(_RANGES_AT_ONCE, thread_name_prefix="ranges") as readers:
         yield _FileOfRanges(path=path, tensors=tensors, readers=readers)
 
@@ -103,6 +105,7 @@ def read_header(path: AnyPath) -> dict[str, StoredTensor]:
         StoreError: the store does not answer.
     """
     if isinstance(path, Path):
+        # pread needs no seek and leaves the file's position alone.
         with open_regular(path) as file:
             size = os.fstat(file.fileno()).st_size
             return _header(lambda start, stop: os.pread(file.fileno(), stop - start, start), size)
@@ -115,11 +118,14 @@ def read_header(path: AnyPath) -> dict[str, StoredTensor]:
 def _header(
     read: Callable[[int, int], bytes | memoryview], file_bytes: int
 ) -> dict[str, StoredTensor]:
+    # One request covers length and header of most files.
     head = read(0, min(file_bytes, _FIRST_BYTES)) if file_bytes else b""
     length = int.from_bytes(head[:LENGTH_BYTES], "little")
     end = LENGTH_BYTES + length
+    # The length is checked before it is used, because the file is not trusted.
     if len(head) < LENGTH_BYTES or end > file_bytes or length > MAX_HEADER_BYTES:
         raise SafetensorError(f"a header of {length} bytes in a file of {file_bytes}")
+    # A long header costs a second request for the rest only.
     rest = read(len(head), end) if end > len(head) else b""
     return parse_header(bytes(head[LENGTH_BYTES:end]) + bytes(rest), file_bytes=file_bytes)
 
@@ -166,6 +172,7 @@ class _StoredInRanges:
     def __getitem__(self, index: tuple[slice, ...]) -> Tensor:
         """See `SliceOfFile`."""
         shape = self.stored.shape
+        # Missing dimensions are whole, as in the library.
         full = (*index, *(slice(None),) * (len(shape) - len(index)))
         spans = [range(*each.indices(size)) for each, size in zip(full, shape, strict=True)]
         part = torch.empty([len(span) for span in spans], dtype=DTYPES[self.stored.dtype])
@@ -175,17 +182,21 @@ class _StoredInRanges:
 
     def _fill(self, part: Tensor, spans: list[range], shape: tuple[int, ...], *, at: int) -> None:
         """Read `spans` of a tensor of this shape that begins `at` this byte of the file."""
+        # Case 1: only the first dimension is cut, so the part is one run of bytes.
         if all(len(span) == size for span, size in zip(spans[1:], shape[1:], strict=True)):
             row = math.prod(shape[1:]) * part.element_size()
             first = spans[0].start if spans else 0
             self._fetch(part, at=at + first * row)
             return
         row = math.prod(shape[1:]) * part.element_size()
+        # Case 2: long pieces, or more than two dimensions. Recurse row by row.
         piece = part[0].numel() * part.element_size()
         if piece >= _LONG_BYTES or len(shape) > 2:
             for target, index in zip(part, spans[0], strict=True):
                 self._fill(target, spans[1:], shape[1:], at=at + index * row)
             return
+        # Case 3: short pieces of a matrix. Read whole rows and keep the columns, a bounded number
+        # at once.
         columns = slice(spans[1].start, spans[1].stop)
         width, many = row // part.element_size(), max(1, _RANGES_AT_ONCE * _RANGE_BYTES // row)
         for start in range(0, len(part), many):
@@ -200,11 +211,14 @@ class _StoredInRanges:
         bounds = range(0, len(view), _RANGE_BYTES)
 
         def fetch(offset: int) -> None:
+            # The last range can be shorter.
             stop = min(offset + _RANGE_BYTES, len(view))
             read = self.path.read_range(start=at + offset, stop=at + stop)
+            # A short answer means that the object is shorter than its header states.
             if len(read) != stop - offset:
                 raise SafetensorError(f"{self.path}: ends after byte {at + offset + len(read)}")
             view.data[offset:stop] = read
 
+        # map yields in order and raises the first error of a range.
         for _ in self.readers.map(fetch, bounds):
             pass
