@@ -73,11 +73,14 @@ class AgentConnection:
         self._newest_report = newest_report
         self._on_message = on_message
         self._on_lost = on_lost
+        # The default of the protocol applies until the welcome arrives.
         self._report_seconds = Welcome(v=0).report_seconds
         self._queued: deque[ClientMessage] = deque(maxlen=QUEUED_MESSAGES)
         self._delivered = threading.Condition()
         self._socket: socket.socket | None = None
+        # The socket pair wakes the thread's select for urgent messages.
         self._wake_read, self._wake_write = socket.socketpair()
+        # The training thread must never block on a full wake buffer.
         self._wake_write.setblocking(False)
         self._tried = threading.Event()
         self._warned = False
@@ -86,6 +89,7 @@ class AgentConnection:
 
     def open(self) -> None:
         """Start the thread, and wait until the agent has answered or cannot be reached."""
+        # A weak reference: the fork hook cannot be removed and would keep the connection alive.
         this = weakref.ref(self)
         os.register_at_fork(after_in_child=lambda: (self := this()) and self.close_in_child())
         threading.Thread(target=self._run, name="drumline-client", daemon=True).start()
@@ -101,6 +105,7 @@ class AgentConnection:
         with self._delivered:
             self._queued.append(message)
             self._wake()
+            # A lost agent has no socket, so the wait ends at once.
             self._delivered.wait_for(
                 lambda: self._socket is None or message not in self._queued, DELIVER_SECONDS
             )
@@ -125,6 +130,7 @@ class AgentConnection:
         while not self.closed:
             try:
                 with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as agent:
+                    # The timeout bounds sends. Reads follow a select and do not block.
                     agent.settimeout(SEND_SECONDS)
                     agent.connect(self._path)
                     self._socket = agent
@@ -133,10 +139,12 @@ class AgentConnection:
                 self._warn(
                     f"the agent at {self._path} is lost ({error}); training continues without it"
                 )
+            # Waiting callers must not wait for an agent that is gone.
             with self._delivered:
                 self._socket = None
                 self._delivered.notify_all()
             self._on_lost()
+            # The first attempt is over, whatever its result, so `open` returns.
             self._tried.set()
             if not self.closed:
                 time.sleep(RECONNECT_SECONDS)
@@ -148,19 +156,23 @@ class AgentConnection:
             OSError: the connection failed.
             WireError: the agent sent an invalid line.
         """
+        # The hello must be the first line on the socket.
         agent.sendall(encode(self._hello()))
         rest, sent, sent_at = b"", None, 0.0
         while not self.closed:
+            # select returns at the latest when the next report is due.
             readable, _, _ = select.select([agent, self._wake_read], [], [], self._report_seconds)
             if self._wake_read in readable:
                 self._wake_read.recv(4096)
             if agent in readable:
                 received = agent.recv(1 << 16)
+                # An empty read is the end of the stream. The loop would otherwise spin.
                 if not received:
                     raise ConnectionError("the agent closed the connection")
                 rest = self._take_lines(rest + received, agent)
             self._send_queued(agent)  # first: what a rank has said is older than its newest step
             report = self._newest_report()
+            # Unchanged reports are sent seldom, as a sign of life.
             if report != sent or time.monotonic() - sent_at > KEEPALIVE_SECONDS:
                 agent.sendall(encode(report))
                 sent, sent_at = report, time.monotonic()
@@ -168,16 +180,20 @@ class AgentConnection:
     def _take_lines(self, received: bytes, agent: socket.socket) -> bytes:
         """Process each whole line. Return the unfinished rest."""
         *lines, rest = received.split(b"\n")
+        # The bound keeps a faulty agent from filling this process's memory.
         if len(rest) > MAX_LINE_BYTES:
             raise WireError("a line without a newline")
         for line in lines:
             message = decode_agent_message(line)
             if isinstance(message, Welcome):
+                # Clamp: 0 would spin, and a large value would hide the rank.
                 self._report_seconds = min(max(message.report_seconds, 0.05), 60.0)
             elif isinstance(message, JoinRefused):
+                # A rejection is final. A reconnect would only be rejected again.
                 self.closed = True
                 self._warn(f"the agent rejected this process: {message.reason}")
             reply = None if message is None else self._on_message(message)
+            # The handler ran before the event, so `open` returns with the welcome known.
             if isinstance(message, (Welcome, JoinRefused)):
                 self._tried.set()
             if reply is not None:
@@ -186,6 +202,7 @@ class AgentConnection:
 
     def _send_queued(self, agent: socket.socket) -> None:
         while self._queued:
+            # The head stays queued until sent, so that a lost connection resends it.
             message = self._queued[0]
             agent.sendall(_fitting(message))
             with self._delivered:

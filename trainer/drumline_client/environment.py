@@ -43,6 +43,7 @@ class SnapshotPlace:
 
     def fits(self, place: RankPlace) -> bool:
         """Return whether the agents look for the snapshots of this rank here."""
+        # Agents that started the ranks themselves know where each rank is.
         if self.world_size is None:
             return True
         here = range(self.first_rank, self.first_rank + self.ranks)
@@ -75,6 +76,7 @@ class SnapshotPlace:
             folder=Path(raw["folder"]),
             generation=int(raw["generation"]),
             attempt=int(raw["attempt"]),
+            # Older agents do not set the fields that are read with `get`.
             restore_step=None if raw["restore_step"] is None else int(raw["restore_step"]),
             world_size=None if raw.get("world_size") is None else int(raw["world_size"]),
             first_rank=int(raw.get("first_rank", 0)),
@@ -95,12 +97,14 @@ def rank_place(
     variables: Mapping[str, str], *, rank: int | None = None, world_size: int | None = None
 ) -> RankPlace:
     """Return the rank from the arguments, the launcher's variables, or the only rank."""
+    # The first launcher with a valid rank decides: torchrun may run below Slurm.
     names = next((names for names in _LAUNCHERS if _number(variables, names[0]) is not None), None)
     rank_there, local_rank, size = (_number(variables, name) for name in names or ("", "", ""))
     number = (rank_there or 0) if rank is None else rank
     return RankPlace(
         rank=number,
         local_rank=local_rank or 0,
+        # At least rank + 1, so that a program that only passes its rank is consistent.
         world_size=max((size or 1) if world_size is None else world_size, number + 1),
     )
 

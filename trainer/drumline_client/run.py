@@ -76,11 +76,13 @@ class Run(AbstractContextManager["Run"]):
         self._place = place
         self._step = -1
         self._loss: float | None = None
+        # Monotonic time of the last call. The agent detects a hang from its age.
         self._at = time.monotonic()
         self._tokens = 0
         self._total_steps: int | None = None
         self._phase = "starting"
         self._saves = False
+        # -inf: the first loss is always read.
         self._read_loss_at = -math.inf
         self._welcome = Welcome(v=VERSION)
         self._save_point = SavePoint()
@@ -97,10 +99,12 @@ class Run(AbstractContextManager["Run"]):
                 on_lost=self._save_point.forget,
             )
             self._agent.open()
+            # A program can exit between two periodic reports.
             atexit.register(self._report_last)
 
     def __exit__(self, *error: object) -> None:
         """Call `done` if the `with` block ends without an exception."""
+        # An exception is a failure of the work, so the agent must not see `done`.
         if error[0] is None:
             self.done()
 
@@ -120,6 +124,7 @@ class Run(AbstractContextManager["Run"]):
 
         The batch size or the learning rate may depend on it.
         """
+        # None on the first start: there are no previous ranks to compare with.
         return self._welcome.previous_world_size not in (None, self.world_size)
 
     @property
@@ -142,12 +147,15 @@ class Run(AbstractContextManager["Run"]):
         """
         if self._agent is None:
             return
+        # These assignments are all that a step costs. The connection's thread sends them.
         self._at = now = time.monotonic()
         self._step = int(step)
         self._phase = "training"
+        # A running total: a dropped report loses no tokens.
         self._tokens += int(tokens)
         if isinstance(loss, (float, int)):
             self._loss = float(loss)
+        # Reading a device tensor synchronizes, so it happens at most every TENSOR_SECONDS.
         elif loss is not None and now >= self._read_loss_at:
             self._read_loss_at = now + TENSOR_SECONDS
             self._loss = _number(loss)
@@ -160,10 +168,12 @@ class Run(AbstractContextManager["Run"]):
         """
         if self._agent is None or self._agent.closed:
             return False
+        # The first call tells the agent that this script can save on request.
         self._saves = True
         self._at = time.monotonic()
         answer = self._save_point.ask(self._step)
         if answer is BoundaryAnswer.MISSED:
+            # The agent must hear of a missed proposal, or it waits for a part that never comes.
             self._agent.deliver(ProposalMissed(id=self._save_point.missed_id))
         elif answer is BoundaryAnswer.SAVE:
             self._phase = "saving"
@@ -194,6 +204,7 @@ class Run(AbstractContextManager["Run"]):
         """
         if self._agent is None:
             return
+        # A script that saved on its own schedule keeps its phase.
         if self._phase == "saving":
             self._phase = "training"
         self._deliver(PartSaved(step=int(step), path=str(path), error=error))
@@ -224,6 +235,8 @@ class Run(AbstractContextManager["Run"]):
             raise ValueError(
                 "snapshot before the first step: call run.step(n) first, or pass step=n"
             )
+        # The clock is set before and after, since a snapshot can take longer than the agent's hang
+        # limit.
         self._at = time.monotonic()
         seconds = snapshots.take(number, state)
         self._at = time.monotonic()
@@ -244,15 +257,18 @@ class Run(AbstractContextManager["Run"]):
             SnapshotError: this rank's snapshot is damaged, or has another state. Let it end the
                 process. All ranks then start again, with an older snapshot or none.
         """
+        # Phase 1: a renumbered rank must not load the state of another one.
         self._reject_foreign_snapshot()
         snapshots = self._open_snapshots()
         if snapshots is None:
             return None
+        # Phase 2: keep the phase for the case that there is nothing to restore.
         phase, self._phase, self._at = self._phase, "restoring", time.monotonic()
         step = snapshots.restore(state)
         if step is None:
             self._phase = phase
         else:
+            # Phase 3: reports continue from the restored step.
             self._step = self._restored_step = step
         return step
 
@@ -266,18 +282,21 @@ class Run(AbstractContextManager["Run"]):
         if place is None or place.restore_step is None or place.fits(self._place):
             return
         error = f"rank {self.rank} of {self.world_size} was in another pod before"
+        # The message makes all ranks start again, not only this one.
         self._deliver(RestoreFailed(step=place.restore_step, error=error))
         raise SnapshotError(error)
 
     def _open_snapshots(self) -> StateSnapshots | None:
         if self._snapshot_place is None or not self.inside:
             return None
+        # A launcher chose another order, so the agents would look for the files in the wrong pod.
         if not self._snapshot_place.fits(self._place):
             _LOG.warning(
                 "no snapshots: rank %s of %s is not where the agents look for it; a launcher"
                 " must start one rank per GPU, in the order of the pods",
                 *(self.rank, self.world_size),
             )
+            # Forget the place, so that the warning appears once.
             self._snapshot_place = None
             return None
         if self._snapshots is None:
@@ -316,6 +335,7 @@ class Run(AbstractContextManager["Run"]):
     def _report_last(self) -> None:
         """Send the newest step before the process exits, because the last report may be older."""
         if self._agent is not None:
+            # The queued report overtakes the periodic one, which may come too late.
             self._agent.deliver(self._report())
 
     def _hello(self) -> Hello:
@@ -334,11 +354,13 @@ class Run(AbstractContextManager["Run"]):
             at=self._at,
             phase=self._phase,
             saves=self._saves,
+            # -1 is no step on the wire: the field is absent until the first step.
             step=None if self._step < 0 else self._step,
             tokens=self._tokens,
             loss=self._loss,
             total_steps=self._total_steps,
             restored_step=self._restored_step,
+            # JSON has no NaN, so the kind of the value is a text.
             not_finite=_not_finite(self._loss),
         )
 
@@ -346,6 +368,7 @@ class Run(AbstractContextManager["Run"]):
         """Process a message in the connection's thread."""
         if isinstance(message, Welcome):
             self._welcome = message
+        # The welcome of a reconnect replaces the former one: restarts and checkpoint can differ.
         elif isinstance(message, JoinRefused):
             self._save_point.forget()
         else:
@@ -359,6 +382,7 @@ class _Joined:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._run: Run | None = None
+        # A forked data worker must not report as its parent.
         os.register_at_fork(after_in_child=self._forget)
 
     def get(self, *, rank: int | None, world_size: int | None) -> Run:
@@ -403,6 +427,7 @@ def _not_finite(loss: float | None) -> str:
 def _number(loss: Any) -> float | None:
     """Return the value of a tensor or a number, or None if it has no single value."""
     try:
+        # detach avoids the autograd warning for tensors that require gradients.
         return float(loss.detach() if hasattr(loss, "detach") else loss)
     except (TypeError, ValueError, RuntimeError):
         return None

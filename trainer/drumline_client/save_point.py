@@ -52,12 +52,15 @@ class SavePoint:
 
     def hear(self, message: SaveProposal | SaveAgreed | SaveWithdrawn) -> ClientMessage | None:
         """Process a message of the agent. Return the reply to a proposal."""
+        # Phase 1: a proposal needs an answer now, under the lock.
         with self._changed:
             if isinstance(message, SaveProposal):
                 return self._consider(message)
+            # Phase 2: outcomes of older proposals are ignored by their id.
             if self._proposal is not None and self._proposal.id == message.id:
                 if isinstance(message, SaveAgreed):
                     self._agreed = True
+                # A withdrawal after the agreement is void: other ranks already save.
                 elif not self._agreed:
                     self._proposal = None
                 self._changed.notify_all()
@@ -66,6 +69,7 @@ class SavePoint:
     def forget(self) -> None:
         """Drop open proposals, because the agent is lost."""
         with self._changed:
+            # An agreed save stays, because the other ranks also execute it.
             if not self._agreed:
                 self._proposal = None
             self._changed.notify_all()

@@ -51,6 +51,7 @@ class SnapshotHeader:
 
     def encode(self) -> bytes:
         """Return the part of the file before the body."""
+        # Sorted keys and fixed separators give the same digest for equal headers.
         body = json.dumps(asdict(self), sort_keys=True, separators=(",", ":")).encode()
         return len(body).to_bytes(8, "little") + hashlib.sha256(body).digest() + body
 
@@ -68,6 +69,7 @@ def snapshot_file(folder: Path, *, rank: int, step: int) -> Path:
 def snapshot_steps(folder: Path, *, rank: int) -> list[int]:
     """Return the steps with a complete file of this rank, newest first."""
     try:
+        # A missing folder is a rank without snapshots, not an error.
         entries = list(rank_folder(folder, rank).iterdir())
     except FileNotFoundError:
         return []
@@ -87,16 +89,20 @@ def write_snapshot(folder: Path, header: SnapshotHeader, body: Sequence[memoryvi
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f"{path.name}.part")
     head = header.encode()
+    # Phase 1: write under another name. Readers only accept the final pattern.
     try:
         with unfinished.open("wb", buffering=0) as file:
             for part in (memoryview(head), *body):
+                # Unbuffered writes can be partial, so continue after the written bytes.
                 rest = part
                 while rest:
                     rest = rest[file.write(rest) :]
+        # Phase 2: a rename is atomic within the folder.
         unfinished.rename(path)
     except OSError:
         unfinished.unlink(missing_ok=True)  # half a file would take the memory of the next one
         raise
+    # Phase 3: delete old files last, so that one complete file always exists.
     keep_newest(folder, rank=header.rank)
     return len(head) + header.body_bytes
 
@@ -133,10 +139,12 @@ def open_snapshot(path: Path) -> Generator[tuple[SnapshotHeader, memoryview], No
         with path.open("rb") as file:
             header = _header_of(file, path)
             start = file.tell()
+            # ACCESS_COPY: torch wants a writable buffer, and the file must not change.
             mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
     except (OSError, ValueError) as error:
         raise SnapshotError(f"{path.name}: {error}") from error
     with mapped, memoryview(mapped) as whole, whole[start:] as body:
+        # The length is compared first, because a truncated file is cheap to detect.
         intact = len(body) == header.body_bytes
         if not intact or hashlib.sha256(body).hexdigest() != header.sha256:
             raise SnapshotError(f"{path.name}: the body does not match the header")
@@ -145,12 +153,15 @@ def open_snapshot(path: Path) -> Generator[tuple[SnapshotHeader, memoryview], No
 
 def _header_of(file: BinaryIO, path: Path) -> SnapshotHeader:
     """Read the header. The file position is then at the body."""
+    # 8 bytes of length and 32 bytes of SHA-256.
     prefix = file.read(_PREFIX_BYTES)
     size = int.from_bytes(prefix[:8], "little")
+    # The bound prevents a damaged length from reading the whole body.
     body = file.read(size) if size <= MAX_HEADER_BYTES else b""
     if not body or hashlib.sha256(body).digest() != prefix[8:]:
         raise SnapshotError(f"{path.name}: the header is damaged")
     raw = json.loads(body)
+    # Exact fields: another version of the client wrote the file.
     if set(raw) != {field.name for field in fields(SnapshotHeader)}:
         raise SnapshotError(f"{path.name}: the header has another format version")
     return SnapshotHeader(**raw)

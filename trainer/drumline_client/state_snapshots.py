@@ -70,8 +70,10 @@ class StateSnapshots:
         self._writing: threading.Thread | None = None
         self._newest = -1
         self._warned = False
+        # Later steps than the agreed one belong to a timeline that is abandoned.
         self._remove(after=-1 if place.restore_step is None else place.restore_step)
         for unfinished in rank_folder(place.folder, rank.rank).glob("*.part"):
+            # Parts of a killed write hold memory of the pod.
             unfinished.unlink()
 
     def take(self, step: int, state: MutableMapping[str, Any]) -> float:
@@ -81,22 +83,28 @@ class StateSnapshots:
             TypeError: the state has a value that cannot be rebuilt. The message names its path.
             ValueError: the step is older than the newest snapshot.
         """
+        # Phase 1: a second call for the same step is valid, for example after a restore.
         started = time.monotonic()
         if step == self._newest:
             return 0.0
         if step < self._newest:
             raise ValueError(f"a snapshot of step {step} after that of step {self._newest}")
+        # Phase 2: describe first. A TypeError must not disturb the previous snapshot.
         packed = pack(state=state, process={"random": RandomStates()})
         self.finish()  # so that all ranks keep snapshots of the same steps
         if self._newest < 0:  # a program that went on from an older checkpoint of its own
             self._remove(after=step - 1)
+        # Phase 3: copy. Training continues once the copy is in host memory.
         self._newest = step
         self._reserve(packed)
         copy_into(self._buffer, packed)
         if self._buffer.is_pinned():
+            # Non-blocking copies end with the stream. The next step may change the tensors.
             torch.cuda.current_stream().synchronize()
+        # The references would keep device tensors alive during the write.
         packed.tensors.clear()
         seconds = time.monotonic() - started
+        # Phase 4: digest and write in a thread.
         self._writing = threading.Thread(
             target=self._write, args=(step, packed, seconds), name="drumline-snapshot", daemon=True
         )
@@ -121,6 +129,7 @@ class StateSnapshots:
             return None
         try:
             self._restore(step, state)
+        # The agent must know, so that all ranks restart with an older step.
         except Exception as error:
             self._deliver(RestoreFailed(step=step, error=str(error)))
             raise
@@ -136,11 +145,13 @@ class StateSnapshots:
     def _restore(self, step: int, state: MutableMapping[str, Any]) -> None:
         path = snapshot_file(self._place.folder, rank=self._rank.rank, step=step)
         with open_snapshot(path) as (header, body):
+            # The digest proves intact bytes. These fields prove that they belong to this rank.
             taken = (header.rank, header.step, header.world_size, header.config)
             if taken != (self._rank.rank, step, self._rank.world_size, FORMAT):
                 raise SnapshotError(f"{path.name}: from another rank, step, size or program")
             size = int.from_bytes(body[:_LENGTH_BYTES], "little")
             start = _LENGTH_BYTES + size
+            # The bound holds before any allocation of this size.
             if size > MAX_DESCRIPTION_BYTES or start > len(body):
                 raise SnapshotError(f"{path.name}: the description is too long")
             description = json.loads(bytes(body[_LENGTH_BYTES:start]))
@@ -149,15 +160,18 @@ class StateSnapshots:
 
     def _reserve(self, packed: PackedState) -> None:
         """Allocate a buffer of the size, and fill it so that its pages exist when needed."""
+        # The buffer grows only. Steps of equal size reuse its pages.
         if self._buffer.numel() < packed.bytes:
             self._buffer = torch.empty(0, dtype=torch.uint8)  # never two at once
             pinned = any(tensor.is_cuda for tensor in packed.tensors)
+            # zeros touches every page now, so that the copy does not fault pages in.
             self._buffer = torch.zeros(packed.bytes, dtype=torch.uint8, pin_memory=pinned)
 
     def _write(self, step: int, packed: PackedState, seconds: float) -> None:
         try:
             self._deliver(self._written(step, packed, seconds=seconds))
         except OSError as error:
+            # A full folder fails at every snapshot. One warning suffices.
             if not self._warned:
                 self._warned = True
                 logger.warning("drumline: no snapshot of step %d: %s", step, error)
@@ -168,6 +182,7 @@ class StateSnapshots:
         Raises:
             OSError: the memory of the pod is too small.
         """
+        # Phase 1: the description, in compact JSON, since every rank keeps it in memory.
         described = json.dumps(packed.description, separators=(",", ":")).encode()
         if len(described) > MAX_DESCRIPTION_BYTES:
             raise OSError(f"its description has {len(described)} bytes")
@@ -177,9 +192,11 @@ class StateSnapshots:
         )
         size = sum(len(part) for part in body)
         self._place.folder.mkdir(parents=True, exist_ok=True)
+        # Phase 2: check the room first. Half a file would use memory for nothing.
         free = shutil.disk_usage(self._place.folder).free
         if free < size:
             raise OSError(f"{size} bytes needed, {free} free in {self._place.folder}")
+        # Phase 3: digest the copy that is written, not the live state.
         digest = hashlib.sha256()
         for part in body:
             digest.update(part)
@@ -203,10 +220,12 @@ class RandomStates:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the current random states."""
+        # numpy's generator exists only if the program imported numpy.
         states: dict[str, Any] = {"python": random.getstate(), "torch": torch.get_rng_state()}
         numpy: Any = sys.modules.get("numpy")
         if numpy is not None:
             states["numpy"] = numpy.random.get_state()
+        # A call for the CUDA state would initialize CUDA in a program that does not use it.
         if torch.cuda.is_available() and torch.cuda.is_initialized():
             states["cuda"] = torch.cuda.get_rng_state()
         return states

@@ -84,9 +84,11 @@ def pack(**parts: Mapping[str, Any]) -> PackedState:
 def copy_into(buffer: torch.Tensor, packed: PackedState) -> None:
     """Copy every tensor to its place in a host buffer of bytes."""
     for record, tensor in zip(packed.records, packed.tensors):
+        # Empty tensors have no bytes, and their offset can be the end of the buffer.
         if tensor.numel():
             end = record.offset + tensor.numel() * tensor.element_size()
             place = buffer[record.offset : end].view(tensor.dtype).view(tensor.shape)
+            # A pinned buffer lets copies run beside each other. The caller synchronizes once.
             place.copy_(tensor, non_blocking=buffer.is_pinned())
 
 
@@ -102,16 +104,19 @@ def unpack(
     Raises:
         SnapshotError: its keys differ, or a DTensor has a mesh that the state lacks.
     """
+    # Phase 1: describe the present state, whose tensors receive the values.
     likes = {
         name: {key: _state_of(value) for key, value in part.items()} for name, part in parts.items()
     }
     unpacker = _Unpacker(description, body, likes)
+    # Phase 2: compare keys before any value changes, so that an error leaves the part intact.
     for name, part in parts.items():
         _, nodes = description["parts"][name]
         differing = {key for key, _ in nodes} ^ set(part)
         if differing:
             keys = ", ".join(sorted(str(key) for key in differing))
             raise SnapshotError(f"the snapshot and the state differ in {keys}")
+        # Phase 3: rebuild each value and hand it over.
         for key, node in nodes:
             value = unpacker.value(node, likes[name][key])
             if _is_stateful(part[key]):
@@ -129,15 +134,18 @@ class _Packer:
         """Return the description of a value. Its tensors are added to the packed state."""
         if depth > MAX_DEPTH:
             raise TypeError(f"{path}: nested deeper than {MAX_DEPTH} containers")
+        # type, not isinstance: a bool is an int, and subclasses would lose their type.
         if type(value) in _SCALARS:
             return value
         if isinstance(value, torch.Tensor):
             return ["tensor", self._tensor(value, path=path)]
+        # Tensors come first, because some tensor subclasses have a state_dict too.
         if _is_stateful(value):
             return self.node(value.state_dict(), path=f"{path}.state_dict()", depth=depth + 1)
         mapping, children = _mapping(value), _list(value)
         if mapping is not None:
             return self._mapping(mapping, path=path, depth=depth)
+        # A namedtuple cannot be rebuilt from a plain tuple, so it ends in the error.
         if children is not None and not hasattr(value, "_fields"):
             nodes = [
                 self.node(child, path=f"{path}[{position}]", depth=depth + 1)
@@ -153,12 +161,15 @@ class _Packer:
             if type(key) not in _SCALARS:
                 raise TypeError(f"{path}: a key of type {type(key).__name__}")
             pairs.append([key, self.node(child, path=f"{path}[{key!r}]", depth=depth + 1)])
+        # OrderedDict and Counter are dicts, so the last match is the most specific name.
         return [names[-1] if names else "dict", pairs]
 
     def _leaf(self, value: Any, *, path: str) -> Any:
+        # sys.modules: numpy is only used if the program already imported it.
         numpy: Any = sys.modules.get("numpy")
         if isinstance(value, bytes):
             return ["bytes", value.hex()]
+        # Object arrays hold pointers, which mean nothing in another process.
         if numpy is not None and isinstance(value, numpy.generic) and not value.dtype.hasobject:
             return value.item()
         if numpy is not None and isinstance(value, numpy.ndarray) and not value.dtype.hasobject:
@@ -171,6 +182,7 @@ class _Packer:
         )
 
     def _tensor(self, tensor: Any, *, path: str) -> int:
+        # The local shard only: every rank saves its own part.
         if _is_sharded(tensor):
             local: Any = tensor.to_local()
             return self._add(
@@ -180,6 +192,7 @@ class _Packer:
                 whole_shape=list(tensor.shape),
                 whole_stride=list(tensor.stride()),
             )
+        # Sparse, quantized and meta tensors have no single run of bytes.
         if tensor.layout != torch.strided or tensor.is_quantized or tensor.device.type == "meta":
             raise TypeError(f"{path}: only dense tensors with memory can be in a snapshot")
         return self._add(tensor, device=tensor.device.type)
@@ -194,6 +207,7 @@ class _Packer:
             **whole,
         )
         size = tensor.numel() * tensor.element_size()
+        # Ceiling division keeps each offset at a multiple of ALIGNMENT.
         packed.bytes += -(-size // ALIGNMENT) * ALIGNMENT
         packed.records.append(record)
         packed.tensors.append(tensor.detach())
@@ -203,6 +217,7 @@ class _Packer:
         known = self._packed.shardings
         if name not in known:
             known.append(name)
+        # Many tensors share one sharding, so records refer to it by index.
         return known.index(name)
 
 
@@ -213,6 +228,7 @@ class _Unpacker:
         ]
         self._body = body
         self._names = _ShardingNames()
+        # Moments of an optimizer that made no step have no tensor of their own to fill.
         known = _sharded_like(likes, names=self._names)
         self._shardings = description["shardings"]
         self._like = [known.get(name) for name in self._shardings]
@@ -220,6 +236,7 @@ class _Unpacker:
 
     def value(self, node: Any, like: Any) -> Any:
         """Return the value of a node, in the tensors of `like` if they exist."""
+        # Lists of the description are nodes. Everything else is its own value.
         if not isinstance(node, list):
             return node
         kind, content = cast("tuple[str, Any]", node)
@@ -229,6 +246,7 @@ class _Unpacker:
             return _MAPPINGS[kind](dict(pairs))
         if kind in ("list", "tuple"):
             known = _list(like) or []
+            # Missing entries rebuild without a target, so a longer list in the snapshot is valid.
             known += [None] * (len(content) - len(known))
             values = [self.value(child, known[at]) for at, child in enumerate(content)]
             return values if kind == "list" else tuple(values)
@@ -236,6 +254,7 @@ class _Unpacker:
             return bytes.fromhex(content)
         if kind == "array":
             number, dtype, shape = content
+            # clone: the body is unmapped after the restore.
             flat: Any = self._stored(self._records[int(number)]).clone().numpy()
             return flat.view(dtype).reshape(shape)
         return self._tensor(self._records[int(content)], like)
@@ -244,9 +263,11 @@ class _Unpacker:
         stored = self._stored(record)
         if isinstance(like, torch.Tensor):
             target = self._local_part(like, record)
+            # A filled tensor keeps its identity, so references of the program stay valid.
             if target is not None and (target.dtype, target.shape) == (stored.dtype, stored.shape):
                 target.copy_(stored)
                 return like
+        # Another dtype or shape: the value replaces the tensor at this path.
         copy = stored.clone() if record.device == "cpu" else stored.to(record.device)
         if record.sharding is None:
             return copy
@@ -255,6 +276,7 @@ class _Unpacker:
             name = self._shardings[record.sharding]
             raise SnapshotError(f"no part of the state is sharded as {name}")
         dtensor = cast("Any", type(sibling))
+        # run_check would run a collective, but ranks restore independently.
         return dtensor.from_local(
             copy,
             sibling.device_mesh,
@@ -268,6 +290,7 @@ class _Unpacker:
         """Return the destination of a record's bytes in a tensor, or None if its kind differs."""
         if not _is_sharded(like):
             return like if record.sharding is None else None
+        # The same mesh and shape imply the same local part.
         same = record.sharding is not None and (
             (self._names.of(like), list(like.shape))
             == (self._shardings[record.sharding], record.whole_shape)
@@ -276,6 +299,7 @@ class _Unpacker:
 
     def _stored(self, record: PackedTensor) -> torch.Tensor:
         """Return the tensor in the body, not a copy."""
+        # getattr: a snapshot of a newer torch can name an unknown dtype.
         dtype = getattr(torch, record.dtype, None)
         if not isinstance(dtype, torch.dtype):
             raise SnapshotError(f"this version of torch has no {record.dtype}")
@@ -284,6 +308,7 @@ class _Unpacker:
             count *= length
         if count == 0:
             return torch.empty(record.shape, dtype=dtype)
+        # No copy: the tensor refers to the mapped file.
         flat = torch.frombuffer(self._body, dtype=dtype, count=count, offset=record.offset)
         return flat.view(record.shape)
 
@@ -297,6 +322,7 @@ class _ShardingNames:
     def of(self, tensor: Any) -> str:
         """Return the name of a DTensor's mesh and placements."""
         mesh = tensor.device_mesh
+        # Building the name lists the whole mesh, so it is done once for each mesh.
         key = (mesh, tensor.placements)
         if key not in self._names:
             axes = f"{mesh.device_type} {mesh.mesh_dim_names} {mesh.mesh.tolist()}"
@@ -308,6 +334,7 @@ def _sharded_like(values: Any, *, names: _ShardingNames) -> dict[str, Any]:
     """Return a DTensor of each mesh and placements in these values, by name."""
     sharded: dict[str, Any] = {}
     rest = [values]
+    # An explicit stack: depth is bounded when packing, not here.
     while rest:
         value = rest.pop()
         if _is_sharded(value):

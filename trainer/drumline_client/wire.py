@@ -228,11 +228,13 @@ AgentMessage = Union[Welcome, JoinRefused, SaveProposal, SaveAgreed, SaveWithdra
 Message = Union[ClientMessage, AgentMessage]
 
 _FITS: Final[Mapping[str, Callable[[Any], bool]]] = {
+    # type, not isinstance: JSON's true would otherwise pass as 1.
     "int": lambda value: type(value) is int and abs(value) <= MAX_NUMBER,
     "float": lambda value: type(value) in (int, float) and abs(value) <= MAX_NUMBER,  # nor NaN
     "bool": lambda value: isinstance(value, bool),
     "str": lambda value: isinstance(value, str) and len(value) <= MAX_TEXT,
 }
+# The tag `t` selects the class. A peer of another version can send unknown tags.
 _FROM_CLIENT: dict[str, type[Any]] = {kind.t: kind for kind in ClientMessage.__args__}
 _FROM_AGENT: dict[str, type[Any]] = {kind.t: kind for kind in AgentMessage.__args__}
 
@@ -244,8 +246,11 @@ def encode(message: Message) -> bytes:
         WireError: the line is longer than MAX_LINE_BYTES.
     """
     whole = {name: _sendable(value) for name, value in asdict(message).items()}
+    # Absent fields keep their defaults, so an older peer reads messages of a newer one.
     whole = {name: value for name, value in whole.items() if value is not None}
+    # JSON escapes line breaks, so a newline ends exactly one message.
     line = json.dumps({"t": message.t, **whole}, separators=(",", ":")).encode() + b"\n"
+    # The reader drops a connection with a longer line, so fail here, where the cause is known.
     if len(line) > MAX_LINE_BYTES:
         raise WireError(f"a message of {len(line)} bytes exceeds the maximum of {MAX_LINE_BYTES}")
     return line
@@ -272,12 +277,14 @@ def decode_agent_message(line: bytes) -> AgentMessage | None:
 def _sendable(value: Any) -> Any:
     if isinstance(value, str):
         return value[:MAX_TEXT]
+    # JSON has no NaN or infinity. `not_finite` carries them as text.
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value
 
 
 def _decode(line: bytes, kinds: dict[str, type[Any]]) -> Any:
+    # The bound holds before the parser sees the line.
     if len(line) > MAX_LINE_BYTES:
         raise WireError(f"a line of more than {MAX_LINE_BYTES} bytes")
     try:
@@ -288,8 +295,10 @@ def _decode(line: bytes, kinds: dict[str, type[Any]]) -> Any:
         raise WireError("no JSON object")
     whole = cast("dict[str, Any]", decoded)
     kind = kinds.get(str(whole.get("t")))
+    # Ignore the message: newer peers may send kinds that this version does not need.
     if kind is None:
         return None
+    # Unknown fields are ignored, for the same reason.
     values = {
         field.name: _checked(field.name, str(field.type), whole[field.name])
         for field in fields(kind)
@@ -297,6 +306,7 @@ def _decode(line: bytes, kinds: dict[str, type[Any]]) -> Any:
     }
     try:
         return kind(**values)
+    # A missing field without a default ends here.
     except TypeError as error:
         raise WireError(f"{kind.t}: {error}") from error
 
@@ -307,6 +317,7 @@ def _checked(name: str, kind: str, value: Any) -> Any:
     Raises:
         WireError: the type or the value is invalid.
     """
+    # Annotations are texts (`int | None`), because Python 3.9 cannot evaluate them.
     if value is None and kind.endswith(" | None"):
         return None
     kind = kind.split(" | ", 1)[0]
