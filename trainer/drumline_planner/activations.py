@@ -46,10 +46,12 @@ def layer_kept(setup: TrainingSetup) -> Kept:
     """Return the bytes that a layer keeps without recompute."""
     model, tensor, width = setup.model, setup.layout.tensor, setup.width
     tokens, own, hidden = setup.tokens, setup.own_tokens, model.hidden_size
+    # Llama keeps one statistic for each row (RMSNorm), GPT-2 two (LayerNorm), in fp32.
     llama = model.family is Family.LLAMA
     gathered = own if setup.software.gathers_again else tokens
     statistics = 4 if llama else 8
     again = 0.0 if setup.software.fused_norms or not llama else 4.0 * own * hidden
+    # Two norms: each keeps its input, and the next product keeps the norm's result.
     norms = 2 * (width * hidden * (own + gathered) + statistics * own + again)
     if llama and norms_of_layer(model) > 2:  # what attention and feed-forward gave, for its norm
         norms += 2 * (width * hidden * own + statistics * own + again)
@@ -57,6 +59,7 @@ def layer_kept(setup: TrainingSetup) -> Kept:
         norms=norms,
         attention=_attention(setup) / tensor,
         feed_forward=_feed_forward(setup) / tensor,
+        # Dropout keeps a mask of one byte per value, twice in a layer.
         dropout=2.0 * own * hidden if model.dropout else 0.0,
     )
 
@@ -67,6 +70,7 @@ def _attention(setup: TrainingSetup) -> float:
     if model.latent_attention is not None:
         return _latent_attention(setup, model.latent_attention)
     head = model.features_per_head
+    # Queries and result have all heads, keys and values the key-value heads.
     kept = setup.width * tokens * head * 2.0 * (model.heads + model.kv_heads)
     if setup.software.fused_attention:
         # rotated queries lie head by head, so their result is copied once to lie token by token
@@ -75,6 +79,7 @@ def _attention(setup: TrainingSetup) -> float:
         copied = model.heads * head * turning if copies else 0
         if model.writes_scores:
             return kept + setup.width * tokens * copied + _written_scores(setup)
+        # The log-sum-exp is one fp32 number for each query and head.
         return kept + setup.width * tokens * copied + 4.0 * tokens * model.heads
     pairs = tokens * setup.sequence_length * model.heads
     # softmax's result; with dropout what it left, and its mask
@@ -88,6 +93,7 @@ def _latent_attention(setup: TrainingSetup, latent: LatentAttention) -> float:
     divided.
     """
     model, tokens = setup.model, setup.tokens
+    # Latents are counted once for each tensor rank, hence the factor at the end.
     of_queries = latent.query_rank or 0
     made = of_queries + latent.key_value_rank + latent.turned_size
     again = 0.0 if setup.software.fused_norms else 4.0 * (of_queries + latent.key_value_rank)
@@ -101,6 +107,7 @@ def _latent_attention(setup: TrainingSetup, latent: LatentAttention) -> float:
 def _written_scores(setup: TrainingSetup) -> float:
     """Return the bytes of a layer's attention without a torch kernel."""
     model, length = setup.model, setup.sequence_length
+    # A sliding window limits the scores of a layer. The mean counts all layers.
     pairs = sum(scores_computed(length, model.window(layer)) for layer in range(model.layers))
     copied = setup.width if setup.width < 4 else 0  # softmax works in fp32
     capped = 0 if model.attention_softcap is None else setup.width
@@ -111,11 +118,13 @@ def _written_scores(setup: TrainingSetup) -> float:
 def _feed_forward(setup: TrainingSetup) -> float:
     model, tokens, width = setup.model, setup.tokens, setup.width
     if model.family is not Family.LLAMA:
+        # The input of the activation function and its result.
         return 2.0 * width * tokens * model.ffn_size
     # gate and up, which a fused gate takes in as one tensor; its result; else the gate's result too
     tensors = 3.0 if setup.software.fused_gate else 4.0
     if not model.experts:
         return tensors * width * tokens * model.ffn_size
+    # Each token passes several experts, so rows exceed tokens.
     rows = tokens * model.experts_per_token
     inner = tensors * width * (rows + model.shared_experts * tokens) * model.features_per_expert
     # the rows before and after the experts are on every tensor rank, and so is the router
@@ -133,6 +142,7 @@ def products_kept(setup: TrainingSetup) -> float:
     model, tokens, width = setup.model, setup.tokens, setup.width
     head, tensor = model.features_per_head, setup.layout.tensor
     if not setup.software.fused_attention:  # all but the attention core (Korthikanti et al. 2022)
+        # Everything but the scores, which are quadratic in the length.
         kept = layer_kept(setup)
         scores = tokens * setup.sequence_length * model.heads
         dropped = scores * (2.0 * width + 1.0 if model.dropout else width) / tensor
@@ -141,6 +151,7 @@ def products_kept(setup: TrainingSetup) -> float:
         cut = 2.0 * model.heads * head + model.kv_heads * head + model.ffn_size
         own = width * setup.own_tokens * model.hidden_size
         return (width * tokens * cut + 4.0 * tokens * model.heads) / tensor + own
+    # Llama has gate and up, others one product.
     wide = {Family.LLAMA: 2}.get(model.family, 1) * model.ffn_size
     if model.experts:
         active = model.experts_per_token + model.shared_experts
@@ -154,6 +165,7 @@ def products_kept(setup: TrainingSetup) -> float:
     cut = width * tokens * (attention + wide) + 4.0 * tokens * model.heads
     # what output gave and down, or the router
     whole = model.hidden_size + (model.experts or model.hidden_size)
+    # The outputs of row-cut products are whole on every tensor rank.
     return cut / tensor + width * tokens * whole
 
 
@@ -168,6 +180,7 @@ def layers_kept(setup: TrainingSetup, layers: range) -> float:
         case Recompute.FULL:
             return len(layers) * layer_input(setup)
         case Recompute.BLOCKS:
+            # One input for each run; the last run can be shorter.
             runs = math.ceil(len(layers) / run_length(setup, len(layers)))
             return runs * layer_input(setup)
 
@@ -188,6 +201,7 @@ def _recompute_peak(setup: TrainingSetup, layers: int) -> float:
         case Recompute.NONE:
             return 0.0
         case Recompute.BLOCKS:
+            # While a run is recomputed, its layers' inputs and one layer's activations exist.
             inside = run_length(setup, layers) * layer_input(setup)
             return inside + layer_kept(setup).total
         case Recompute.SELECTIVE:
@@ -200,9 +214,11 @@ def embedding_kept(setup: TrainingSetup) -> float:
     """Return the tokens, and rotary tables or positions."""
     model, tokens = setup.model, setup.tokens
     length = setup.sequence_length // setup.layout.context
+    # 8 bytes: token numbers and positions are int64.
     places = 8.0 * length
     if model.family is Family.LLAMA:
         places = setup.width * length * model.features_turned
+    # A cut vocabulary keeps a mask of one byte for each token.
     cut = tokens if setup.layout.tensor > 1 else 0
     return 8.0 * tokens + cut + places + (tokens * model.hidden_size if model.dropout else 0)
 
@@ -214,10 +230,12 @@ def head_kept(setup: TrainingSetup) -> float:
     llama = model.family is Family.LLAMA
     gathered = own if setup.software.gathers_again else tokens
     again = 0.0 if setup.software.fused_norms or not llama else 4.0 * own * hidden
+    # The last norm, like the norms of a layer.
     norm = width * hidden * (own + gathered) + (4.0 if llama else 8.0) * own + again
     if model.logit_softcap is not None:
         norm += width * tokens * model.outputs / tensor
     if tensor == 1 and setup.software.loss_by_rows:
+        # 17 bytes per token: labels (int64), and statistics and mask of the loss.
         return norm + width * tokens * model.outputs + 17.0 * tokens
     if tensor == 1 or setup.software.gathers_again:
         return norm + 4.0 * tokens * model.outputs / tensor
@@ -229,5 +247,6 @@ def loss_peak(setup: TrainingSetup) -> float:
     words = setup.model.outputs / setup.layout.tensor
     if setup.software.loss_by_rows:
         rows = min(setup.tokens, rows_of_chunk(math.ceil(words)))
+        # Only one chunk of rows exists in fp32, logits and gradient.
         return words * (setup.tokens * setup.width + rows * 8.0)
     return setup.tokens * words * (4.0 + setup.width)

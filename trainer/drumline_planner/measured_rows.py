@@ -111,19 +111,23 @@ def read_rows(text: str) -> list[Measured]:
 
 
 def _measured(cells: Mapping[str, str], line: int) -> Measured:
+    # Phase 1: cluster. Missing cells take the usual machine of the GPU's generation.
     numbers = {name: _number(cells, name) for name in REQUIRED}
     gpu = named_gpu(cells.get("gpu") or "A100-80GB")
     ampere = gpu.name.startswith("A100")
     software = _software(cells, ampere=ampere)
+    # Gbit/s to bytes per second.
     link = _positive(cells, "network_gbps", 100.0 if ampere else 400.0) / 8 * 1e9
     cluster = cluster_of(
         gpu, gpus=numbers["gpus"], network=Link(name="network", bandwidth=link, latency=8e-6)
     )
+    # Phase 2: layout and batch must divide, as in the run that was measured.
     layout = _layout(cells, numbers, software)
     share = numbers["global_batch"] // layout.batch_ranks
     if share < numbers["micro_batch"] or numbers["global_batch"] % layout.batch_ranks:
         raise ConfigError(
             f"global_batch: {numbers['global_batch']} cannot be divided into micro-batches of"
+            # Phase 3: setup without any measured value.
             f" {numbers['micro_batch']} for {layout.batch_ranks} ranks"
         )
     setup = TrainingSetup(
@@ -136,6 +140,7 @@ def _measured(cells: Mapping[str, str], line: int) -> Measured:
         software=software,
     )
     taken = cells.get("iteration_ms", "")
+    # Phase 4: measured values. OOM in the time column means that it did not fit.
     seconds = None
     if taken and taken.upper() != "OOM":
         seconds = _positive(cells, "iteration_ms", 1.0) / 1000
@@ -156,6 +161,7 @@ def _software(cells: Mapping[str, str], *, ampere: bool) -> Software:
     if not name:
         return MEGATRON if ampere else MEGATRON_CORE
     if name not in SOFTWARE:
+        # Product of the degrees: a typo here would score another layout.
         raise ConfigError(unknown("software", name, SOFTWARE))
     return SOFTWARE[name]
 
@@ -170,8 +176,10 @@ def _layout(cells: Mapping[str, str], numbers: Mapping[str, int], software: Soft
     if numbers["layers"] < pipeline:
         raise ConfigError(f"pipeline: {pipeline} stages need at least as many layers")
     zero = cells.get("zero", "") or "0"
+    # Interleaving needs a pipeline.
     kinds = {"0": DataParallel.DDP, "1": DataParallel.ZERO1, "3": DataParallel.FSDP}
     if zero not in kinds:
+        # Megatron of 2021 had no sequence parallelism. The later code bases turn it on.
         raise ConfigError(f"zero: must be 0, 1 or 3, got {zero}")
     per_rank = int(_positive(cells, "stages_per_rank", 1.0)) if pipeline > 1 else 1
     sharded = kinds[zero] is DataParallel.FSDP
@@ -198,6 +206,7 @@ def _model(cells: Mapping[str, str], numbers: Mapping[str, int]) -> ModelConfig:
     family = _family(cells.get("family", "") or Family.GPT2.value)
     vocabulary = int(_positive(cells, "vocabulary", 50304.0))
     kv_heads = int(_positive(cells, "kv_heads", float(heads)))
+    # The published size includes the true feed-forward width, so solve for it.
     ffn = int(_positive(cells, "ffn", 4.0 * hidden))
     params = _positive(cells, "params_billion", 0.0) if cells.get("params_billion") else 0.0
     if params and not cells.get("ffn"):
@@ -205,6 +214,7 @@ def _model(cells: Mapping[str, str], numbers: Mapping[str, int]) -> ModelConfig:
         products = 2 if family is Family.GPT2 else 3
         rest = params * 1e9 - vocabulary * hidden
         attention = 2.0 * hidden * hidden * (1 + kv_heads / heads)
+        # Differences up to 15 % come from rounded names such as 7B.
         implied = (rest / layers - attention) / (products * hidden)
         if implied > hidden and abs(implied / ffn - 1) > 0.15:
             ffn = round(implied)
@@ -242,6 +252,7 @@ def _with_recompute(
         setup = replace(setup, recompute=mode, memory=MemoryConfig(recompute=mode))
         if memory_bill(setup, capacity=cluster.gpu.memory_bytes).fits:
             break
+    # An unnamed mode is the lowest that fits, as users choose it.
     return setup
 
 

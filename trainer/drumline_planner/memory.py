@@ -84,6 +84,7 @@ def memory_bill(
         capacity: bytes of the device.
         held: `held_activations` of a setup that differs in its kind of data parallelism alone.
     """
+    # Activations do not depend on the kind of data parallelism, so a search computes them once.
     held = held_activations(setup) if held is None else held
     bills = {place: rank_lines(setup, place, own) for place, own in held.items()}
     fullest = max(bills, key=lambda place: sum(line.size for line in bills[place]))
@@ -98,6 +99,7 @@ def held_activations(setup: TrainingSetup) -> HeldActivations:
 def moving_bytes(held: HeldActivations) -> float:
     """Return the bytes that the fullest rank needs for any kind of data parallelism."""
     most = max(sum(line.size for line in own) for own in held.values())
+    # Fragmentation applies to memory that comes and goes.
     return CONTEXT_BYTES + (1 + FRAGMENTATION) * most
 
 
@@ -110,6 +112,7 @@ def _full_places(setup: TrainingSetup) -> tuple[int, ...]:
     layout = setup.layout
     if layout.pipeline == 1:
         return (0,)
+    # The key leaves out data parallelism, so that all its kinds share the cache entry.
     order_alone = Layout(
         pipeline=layout.pipeline,
         schedule=layout.schedule,
@@ -135,6 +138,7 @@ def _full_of_order(
     """
     best: dict[tuple[object, ...], tuple[int, int]] = {}
     for place in range(layout.pipeline):
+        # Equal layers and equal ends of the model: only the micro-batches in flight differ.
         stages = sorted(layout.stages_of(place))
         kinds = tuple(kinds_of[stage] for stage in stages)
         key = (kinds, stages[0] == 0, stages[-1] == layout.stages - 1)
@@ -161,6 +165,7 @@ def rank_lines(
     setup: TrainingSetup, place: int, held: Sequence[Line] | None = None
 ) -> tuple[Line, ...]:
     """Return every line of the rank at a place of the pipeline. `held` has the activations."""
+    # Phase 1: state and activations.
     dense, experts = rank_parameters(setup, place)
     held = _activations(setup, place) if held is None else held
     lines = [*_state(setup, dense, experts), *_frozen_copy(setup, dense, experts), *held]
@@ -171,6 +176,7 @@ def rank_lines(
             note="gradient buckets, and NCCL's buffers of each group",
         )
     )
+    # Phase 2: overheads that depend on the lines before.
     moving = sum(line.size for line in lines if line.name in _MOVING)
     lines.append(
         Line(
@@ -197,19 +203,24 @@ _MOVING = frozenset(
 
 def _state(setup: TrainingSetup, dense: float, experts: float) -> list[Line]:
     """Return the lines of weights, copies, gradients and optimizer state."""
+    # Phase 1: other code bases and LoRA have their own accounting.
     if setup.software.mixed_state is not None:
         return _foreign_state(setup, dense + experts)
     if setup.lora is not None:
         return _lora_state(setup, dense + experts)
+    # Phase 2: bytes per weight. AdamW has two fp32 moments, SGD and Muon one.
     moments = {OptimizerKind.ADAMW: 8, OptimizerKind.SGD: 4, OptimizerKind.MUON: 4}[setup.optimizer]
     dense_ranks = setup.shard_ranks
+    # Expert parallelism already divides experts, so fewer ranks share each of them.
     expert_ranks = max(1, dense_ranks // setup.layout.expert)
     whole, shared = dense + experts, dense / dense_ranks + experts / expert_ranks
+    # Frozen weights have neither gradients nor moments.
     dense, experts = dense * setup.learning[0], experts * setup.learning[1]
     learning, own = dense + experts, dense / dense_ranks + experts / expert_ranks
     low = setup.width == 2
     kind, pipeline = setup.layout.data_parallel, setup.layout.pipeline
     copy, note = 0.0, ""
+    # Phase 3: state by kind of data parallelism (ZeRO, Rajbhandari et al. 2020).
     if kind is DataParallel.FSDP:
         weights = 4 * own + setup.width * (shared - own)
         gradients, state = 4 * own, moments * own
@@ -219,18 +230,21 @@ def _state(setup: TrainingSetup, dense: float, experts: float) -> list[Line]:
     elif kind in (DataParallel.ZERO1, DataParallel.ZERO2):
         weights = 4 * own if low else 4 * whole
         copy = 2 * whole if low else 0.0
+        # A pipeline accumulates whole gradients also with ZeRO-2.
         first = kind is DataParallel.ZERO1 or pipeline > 1
         gradients, state = 4 * (learning if first else own), moments * own
     else:
         weights = 4 * learning if low else 4 * whole
         gradients, state = 4 * learning, moments * learning
         copy = 2 * whole if low else 0.0
+    # Phase 4: state in the host's memory does not count here.
     on_host = setup.memory
     if on_host.offload_parameters is not Offload.NONE:
         weights = gradients = state = 0.0
     elif on_host.offload_optimizer is not Offload.NONE:
         state = 0.0
         weights = 0.0 if low and kind is not DataParallel.FSDP else weights
+    # The average is one fp32 number for each number of one moment.
     averaged = state / moments if setup.averages else 0.0
     shards = f"over {dense_ranks} ranks" if dense_ranks > 1 else "on every rank"
     return [
@@ -265,9 +279,11 @@ def _gathered(setup: TrainingSetup, whole: float) -> float:
     if setup.shard_ranks == 1:
         if setup.precision is Precision.FP32:
             return 0.0
+        # Layers that are recomputed forget the low-precision copy after the pass.
         forgets = setup.recompute in (Recompute.FULL, Recompute.BLOCKS)
         return setup.width * (unit if forgets else whole)
     ends = max(parts.embedding, parts.head + parts.tied) / tensor
+    # The ends are gathered as units of their own, and can be larger than a layer.
     return setup.width * (2 * unit + ends) + 4 * max(unit, ends)
 
 
@@ -278,10 +294,12 @@ def _lora_state(setup: TrainingSetup, whole: float) -> list[Line]:
     ranks = setup.shard_ranks
     averaged = trained / ranks if setup.averages else 0.0
     bits = DOUBLY_PACKED_BYTES if setup.lora.double_quantization else PACKED_BYTES
+    # Packed weights are not sharded, so the rest is counted apart.
     rest = setup.width * max(0.0, whole - packed) / (ranks if setup.sharded else 1)
     return [
         Line(name="parameters", size=rest, note=f"frozen, {setup.precision}"),
         Line(name="packed parameters", size=bits * packed, note="frozen, 4 bits, on every rank"),
+        # Adapters: weight 4, gradient 4, two moments 8.
         Line(name="adapters", size=(4 + 4 + 8) * trained / ranks, note="fp32 with Adam's state"),
         Line(name="average of weights", size=4 * averaged, note="fp32, of the adapters"),
         Line(

@@ -64,10 +64,12 @@ def order(schedule: Schedule, *, ranks: int, stages_per_rank: int, micro_batches
 
 
 def _gpipe(rank: int, micro_batches: int) -> list[Action]:
+    # All forward passes first, so all micro-batches are alive at once.
     return [(rank, way, micro) for way in (_F, _B) for micro in range(micro_batches)]
 
 
 def _one_f_one_b(rank: int, ranks: int, micro_batches: int) -> list[Action]:
+    # Warm-up: later stages start backward earlier, so earlier ones run ahead.
     ahead = min(ranks - 1 - rank, micro_batches)
     actions: list[Action] = [(rank, _F, micro) for micro in range(ahead)]
     for micro in range(micro_batches):
@@ -89,10 +91,12 @@ class _Loop:
     @property
     def per_round(self) -> int:
         """Micro-batches that a stage runs before the next stage has its turn."""
+        # Micro-batches are divided into as many rounds as ranks fit.
         return self.micro_batches // max(1, self.micro_batches // self.ranks)
 
     def ahead(self, rank: int) -> int:
         """Forward passes of all stages before the first backward pass."""
+        # Zero-bubble fills the wait with weight gradients, so it warms up with one hop per rank.
         hops = (1 if self.zero_bubble else 2) * (self.ranks - 1 - rank)
         total = self.micro_batches * self.stages_per_rank
         return min((self.stages_per_rank - 1) * self.per_round + hops, total)
@@ -103,6 +107,7 @@ class _Loop:
         From then on every forward pass follows on one that frees as much. Gradients of weights,
         which free them, come `rank` steps late.
         """
+        # Weight gradients come `rank` steps late and free the micro-batch only then.
         delay = rank if self.zero_bubble else 0
         total = self.micro_batches * self.stages_per_rank
         held = min(self.ahead(rank) + delay + 1, total)
@@ -114,6 +119,7 @@ class _Loop:
 
     def actions(self, rank: int) -> list[Action]:
         """Return the actions of one rank: warm up, alternate forward and backward, then drain."""
+        # Phase 1: the order of the local stages, equal for forward and backward in reverse.
         per_round, ahead = self.per_round, self.ahead(rank)
         total = self.micro_batches * self.stages_per_rank
         forwards, backwards, weighted = ([0] * self.stages_per_rank for _ in range(3))
@@ -123,6 +129,7 @@ class _Loop:
         actions: list[Action] = []
         weights = 0
         back = _I if self.zero_bubble else _B
+        # Phase 2: one loop for warm-up, steady state and drain.
         for step in range(total + ahead):
             if step < total:
                 local = order_of_stages[step]
@@ -130,6 +137,7 @@ class _Loop:
                 forwards[local] += 1
             if step < ahead:
                 continue
+            # Backward visits the local stages from the last to the first.
             local = last - order_of_stages[step - ahead]
             actions.append((stages[local], back, backwards[local]))
             backwards[local] += 1

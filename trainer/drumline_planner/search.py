@@ -116,11 +116,13 @@ def pareto(goal: Goal, *, most: int = 12) -> tuple[Planned, ...]:
     front: list[Planned] = []
     capacity = goal.capacity
     while len(front) < most:
+        # Each round allows less memory than the layout before, so the front ends by itself.
         limited = _Finder.of(goal, capacity=capacity)
         planned = next(limited.run(), None)
         if planned is None:
             break
         front.append(planned)
+        # 3 % less skips layouts that differ by rounding.
         capacity = int(planned.bill.total * 0.97)
     return tuple(front)
 
@@ -135,6 +137,7 @@ def evaluate(
 def _evaluated(
     goal: Goal, choice: Choice, *, allowed: int, held: HeldActivations | None = None
 ) -> Planned | RejectedLayout:
+    # Cheap checks first: configuration, legality, memory, then time.
     try:
         config = configured(goal.config, choice)
     except ConfigError as error:
@@ -197,7 +200,9 @@ class _Finder:
 
     def run(self) -> Iterator[Planned]:
         """Yield layouts, the fastest first."""
+        # The counter breaks ties in the heap, because entries cannot be compared.
         number = count()
+        # Phase 1: all outer choices with their bounds.
         heap: list[tuple[float, int, _Entry | Planned]] = []
         given: set[tuple[Outer, Schedule, int, float, float]] = set()
         shapes = deque(outer_choices(self.goal))
@@ -206,9 +211,11 @@ class _Finder:
             self.space += 1
             bound = self._bound(outer)
             if bound is None:
+                # An outer choice that cannot fit is replaced by its memory-saving variants.
                 shapes.extend(sparing(self.goal, outer))
             else:
                 heapq.heappush(heap, (bound, next(number), outer))
+        # Phase 2: best first. A layout at the top of the heap beats every bound below it.
         while heap:
             bound, _, entry = heapq.heappop(heap)
             if isinstance(entry, Planned):
@@ -221,6 +228,7 @@ class _Finder:
                     yield entry
                 continue
             for least, finer in self._finer(entry):
+                # A child's bound is at least its parent's, which keeps the order admissible.
                 heapq.heappush(heap, (max(least, bound), next(number), finer))
 
     def _finer(self, entry: _Entry) -> Iterator[tuple[float, _Entry | Planned]]:
@@ -228,6 +236,7 @@ class _Finder:
 
         If it is too large, return cheaper entries.
         """
+        # The flag belongs to this entry. `_refuse` sets it.
         self.too_large = False
         match entry:
             case Outer():
@@ -243,6 +252,7 @@ class _Finder:
                 planned = self._worked_out(entry)
                 if planned is not None:
                     yield planned.time.seconds, planned
+        # Variants enter the heap only after the plain layout failed in memory.
         if self.too_large and isinstance(entry, Scheduled | Choice):
             yield from self._sparing(entry)
 
@@ -257,6 +267,7 @@ class _Finder:
                 yield max(bound, self.bounds.ramp(_order_of(less))), less
 
     def _bound(self, outer: Outer) -> float | None:
+        # The bound is cached, so the refusal is counted once.
         known = outer in self.bounds.seconds
         bound = self.bounds.of(outer)
         if bound is None and not known:
@@ -266,6 +277,7 @@ class _Finder:
     def _fitting(self, scheduled: Scheduled) -> Iterator[tuple[float, _Fitting | Choice]]:
         """Return the order with its bounds, or None if every kind is rejected."""
         goal, cluster = self.goal, self.goal.cluster
+        # Phase 1: legality is the same for all kinds of data parallelism.
         choices = list(inner_choices(goal, scheduled))
         if not choices:  # what is kept as it is written leaves none
             return
@@ -278,6 +290,7 @@ class _Finder:
         if against:
             self._refuse(RejectedLayout(choice=choices[0], reason=against[0].text))
             return
+        # Phase 2: memory with the smallest possible state.
         layout = Layout.of(config.parallelism, world_size=cluster.gpus)
         setup = TrainingSetup.of(config, layout, software=goal.software)
         held = self.held[scheduled] = held_activations(setup)
@@ -287,12 +300,14 @@ class _Finder:
             reason = _too_much(least, self.allowed)
             self._refuse(RejectedLayout(choice=choices[0], reason=reason))
             return
+        # Phase 3: the time of the order, and of each kind after it.
         key = (scheduled.outer, scheduled.stages_per_rank)
         parts = self.parts.get(key)
         order = PipelineOrder.of(setup, cluster, constants=goal.constants, parts=parts)
         self.parts[key] = order.parts
         rests = {choice: self._rest(order, choice) for choice in choices}
         fitting = _Fitting(order=order, rests=rests)
+        # The factor below 1 absorbs the order of the additions.
         yield _ROUNDED * (order.least_seconds() + min(rests.values())), fitting
 
     def _rest(self, order: PipelineOrder, choice: Choice) -> float:
@@ -307,6 +322,7 @@ class _Finder:
     def _refuse(self, rejected: RejectedLayout) -> None:
         self.too_large = rejected.reason.startswith(_MEMORY)
         self.refusals[rejected.reason.partition(":")[0]] += 1
+        # One rejected choice for each outer choice, so that the list shows different ideas.
         known = any(rejected.choice.outer == each.choice.outer for each in self.rejected)
         if len(self.rejected) < _REJECTED and not known:
             self.rejected.append(rejected)

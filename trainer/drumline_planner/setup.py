@@ -149,15 +149,18 @@ class TrainingSetup:
         cls, config: TrainerConfig, layout: Layout, *, software: Software = DRUMLINE
     ) -> TrainingSetup:
         """Return the setup of a configuration on a layout that `layout_validation` accepts."""
+        # Phase 1: samples of a rank.
         count = micro_batch_count(layout, config)
         share = config.global_batch_size // layout.batch_ranks
         return cls(
             model=config.model,
             layout=layout,
             sequence_length=config.tokens_per_sample,
+            # Ceiling division: the largest micro-batch determines memory and time.
             micro_batch=-(-share // count),
             micro_batches=count,
             recompute=config.memory.recompute,
+            # The trainer decides gradient sharding by layout, so the plan uses its rule.
             memory=replace(config.memory, shard_gradients=shards_gradients(layout, config)),
             precision=config.precision,
             fp8=config.fp8,
@@ -181,6 +184,7 @@ class TrainingSetup:
     def own_tokens(self) -> float:
         """Return the tokens whose residuals and norms this rank holds."""
         layout = self.layout
+        # Sequence parallelism divides residuals and norms by the tensor degree.
         return self.tokens / (layout.tensor if layout.sequence_parallel else 1)
 
     @property
@@ -209,6 +213,7 @@ class TrainingSetup:
         """Number of ranks among which data parallelism divides the state."""
         match self.layout.data_parallel:
             case DataParallel.FSDP:
+                # Context ranks hold the same weights, so FSDP shards over them too.
                 return self.layout.shard * self.layout.context
             case DataParallel.ZERO1 | DataParallel.ZERO2:
                 return self.data_ranks
@@ -223,7 +228,9 @@ class TrainingSetup:
         among = kinds_among(self.model, range(self.model.layers) if layers is None else layers)
         tensor = self.layout.tensor
         return tuple(
-            (self.of_kind(computed_by_ranks(model, tensor=tensor)), count) for model, count in among
+            # Ranks that replicate key-value heads compute more than the model has.
+            (self.of_kind(computed_by_ranks(model, tensor=tensor)), count)
+            for model, count in among
         )
 
     def of_kind(self, model: ModelConfig) -> TrainingSetup:
@@ -254,6 +261,7 @@ class LayerParameters:
 
     def on_rank(self, *, tensor: int, expert: int) -> tuple[float, float]:
         """Return the weights of a rank before data parallelism: dense, and of experts."""
+        # Replicated weights are not divided by the tensor degree.
         cut = (self.dense - self.replicated) / tensor
         return cut + self.replicated, self.experts / (tensor * expert)
 
@@ -262,7 +270,9 @@ class LayerParameters:
 def layer_parameters(model: ModelConfig) -> LayerParameters:
     """Return the parameters of a layer, for a model with identical layers."""
     hidden = model.hidden_size
+    # An expert has three matrices: gate, up and down.
     experts = 3 * hidden * model.features_per_expert * model.experts + expert_vectors(model)
+    # Two norms with weight and bias, and biases of two row-cut products: 6 vectors.
     replicated = 6 * hidden
     if model.family is Family.LLAMA:
         router = hidden * model.experts
@@ -289,10 +299,12 @@ def parameters(model: ModelConfig) -> Parameters:
 
     Together with those of all layers they are `contract.shapes.flops.weights`.
     """
+    # GPT-2 and ViT use LayerNorm with a bias, LLaMA uses RMSNorm without one.
     hidden = model.hidden_size
     gpt = model.family is not Family.LLAMA
     words = model.vocab_size * hidden
     if model.family is Family.VIT:
+        # Patches have three input dimensions, a bias, and one vector for each position.
         pixels = model.channels * model.patch_size**2
         embedding = hidden * (pixels + 1 + model.class_token + model.image_positions)
         head = (hidden + 1) * model.classes

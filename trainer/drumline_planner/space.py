@@ -127,6 +127,7 @@ def configured(config: TrainerConfig, choice: Choice) -> TrainerConfig:
             tensor=outer.tensor,
             sequence_parallel=config.parallelism.sequence_parallel,
             context=outer.context,
+            # The reserve of the configuration stays: sequence parallelism is the user's setting.
             pipeline=outer.pipeline,
             schedule=choice.schedule,
             stages_per_rank=choice.stages_per_rank if choice.schedule.interleaves else None,
@@ -144,6 +145,7 @@ def chosen_memory(memory: MemoryConfig, outer: Outer) -> MemoryConfig:
         ConfigError: the choice is invalid.
     """
     on_host = Offload.CPU if outer.on_host else memory.offload_activations
+    # Without a change the section stays as written, so an invalid combination is not built.
     if (memory.recompute, memory.offload_activations) == (outer.recompute, on_host):
         return memory
     return replace(memory, recompute=outer.recompute, offload_activations=on_host)
@@ -154,10 +156,12 @@ def sparing(goal: Goal, outer: Outer) -> Iterator[Outer]:
 
     Recompute by blocks in place of full, and activations on the host.
     """
+    # Blocks need less than full recompute but repeat more work.
     full = outer.recompute is Recompute.FULL
     if full and Recompute.BLOCKS in goal.recomputes and not outer.on_host:
         yield replace(outer, recompute=Recompute.BLOCKS)
     kept_here = goal.config.memory.offload_activations is Offload.NONE
+    # Selective recompute cannot offload, since its kept products never pass the hooks.
     movable = outer.recompute is not Recompute.SELECTIVE and not outer.on_host
     if goal.host_activations and kept_here and movable:
         yield replace(outer, on_host=True)
@@ -166,6 +170,7 @@ def sparing(goal: Goal, outer: Outer) -> Iterator[Outer]:
 def outer_choices(goal: Goal) -> Iterator[Outer]:
     """Yield outer choices. `sparing` has those that only memory can require."""
     config, world, kept = goal.config, goal.cluster.gpus, goal.kept
+    # Phase 1: modes. Blocks are only tried where full recompute does not fit.
     recomputes = [
         mode
         for mode in goal.recomputes
@@ -173,17 +178,20 @@ def outer_choices(goal: Goal) -> Iterator[Outer]:
         and (mode is not Recompute.SELECTIVE or config.memory.offload_activations is Offload.NONE)
     ]
     model = config.model
+    # Phase 2: degrees. Each must divide what the ones before left.
     experts = _only(kept.expert, _divisors(model.experts) if model.experts else [1])
     tensors = [n for n in _divisors(math.gcd(model.heads, world)) if shares_heads(model, n)]
     for tensor in _only(kept.tensor, tensors):
         for context in _only_context(kept.context, config, world // tensor):
             for pipeline in _only(kept.pipeline, _divisors(world // tensor // context)):
                 data = world // tensor // context // pipeline
+                # A stage needs a layer, and every rank equal samples.
                 if pipeline > model.layers or config.global_batch_size % data:
                     continue
                 share = config.global_batch_size // data
                 for micro_batch in _micro_batches(goal, share):
                     for expert in experts:
+                        # Expert ranks are taken from the data and context ranks.
                         if data * context % expert:
                             continue
                         for recompute in recomputes:
@@ -208,6 +216,7 @@ def inner_choices(goal: Goal, scheduled: Scheduled) -> Iterator[Choice]:
     outer = scheduled.outer
     data = goal.cluster.gpus // (outer.tensor * outer.context * outer.pipeline)
     for kind in goal.kinds:
+        # With one rank per copy all kinds are the same, so only the first one is tried.
         if data == 1 and outer.context == 1 and kind is not goal.kinds[0]:
             continue
         copies = _copies(goal, outer, data) if kind is DataParallel.FSDP else [1]
@@ -222,6 +231,7 @@ def inner_choices(goal: Goal, scheduled: Scheduled) -> Iterator[Choice]:
 
 
 def _schedules(goal: Goal, outer: Outer) -> Iterator[tuple[Schedule, int]]:
+    # One stage needs no order.
     if outer.pipeline == 1:
         yield Schedule.ONE_F_ONE_B, 1
         return
@@ -229,6 +239,7 @@ def _schedules(goal: Goal, outer: Outer) -> Iterator[tuple[Schedule, int]]:
         if not schedule.interleaves:
             yield schedule, 1
         elif schedule.is_v_shaped:
+            # V-shaped schedules have two stages on each rank by definition.
             yield schedule, 2
         elif goal.kept.stages_per_rank is not None:
             yield schedule, goal.kept.stages_per_rank
@@ -243,6 +254,7 @@ def _copies(goal: Goal, outer: Outer, data: int) -> list[int]:
     if goal.kept.replicate is not None:
         return _only(goal.kept.replicate, _divisors(data))
     inner = outer.tensor * outer.context
+    # Shards within a node or a domain keep the gathers on fast links.
     sizes = {goal.cluster.gpus_per_node, goal.cluster.domain}
     shards = {size // inner for size in sizes if size % inner == 0}
     return [1, *sorted(data // s for s in shards if s > 1 and data % s == 0 and data > s)]
@@ -262,6 +274,7 @@ def _micro_batches(goal: Goal, share: int) -> list[int]:
     kept = goal.kept.micro_batch
     if kept is not None:
         return [min(kept, share)]
+    # Divisors only: other sizes leave a smaller last micro-batch.
     return [size for size in _divisors(share) if size <= goal.max_micro_batch]
 
 
@@ -270,6 +283,7 @@ def _divisors(number: int) -> list[int]:
 
 
 def _large(number: int) -> list[int]:
+    # O(sqrt(n)): each small divisor has a large partner.
     low = [n for n in range(1, math.isqrt(number) + 1) if number % n == 0]
     return sorted({*low, *(number // n for n in low)})
 
@@ -278,5 +292,6 @@ def _contexts(config: TrainerConfig, ranks: int) -> list[int]:
     """Return the degrees of context parallelism that leave at least 2048 positions to a rank."""
     if config.model.family is Family.VIT:
         return [1]
+    # Shorter parts do not pay for the ring's messages.
     most = max(1, config.data.sequence_length // 2048)
     return [n for n in _divisors(ranks) if n <= most]

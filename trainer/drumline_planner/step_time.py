@@ -116,15 +116,19 @@ def step_time(
     setup: TrainingSetup, cluster: GpuCluster, *, constants: Constants = CALIBRATED
 ) -> StepTime:
     """Return the predicted time of a step."""
+    # Phase 1: the pipeline, whose passes include tensor, context and expert messages.
     speeds = Speeds.of(cluster.gpu, constants, setup)
     axes = fabric(setup, cluster, constants)
     stages = stage_passes(setup, axes, speeds)
     parts = _pipeline(setup, stages)
+    # Phase 2: parts outside of the pipeline.
     parts[StepBottleneck.DATA] += _data_parallel(setup, axes, _of_rank(setup, stages, 0))
     parts[StepBottleneck.OPTIMIZER] = _optimizer(setup, cluster)
     parts[StepBottleneck.REST] = constants.step
+    # Phase 3: correct each part by the factor that a pool measured.
     for part in parts.keys() - {StepBottleneck.BUBBLE}:  # which follows from the others
         parts[part] *= constants.exposed(_MEASURED_AS[part])
+    # Phase 4: MFU counts model operations only, so recompute does not raise it.
     flops = flops_per_token(
         setup.model,
         sequence_length=setup.sequence_length,
@@ -159,6 +163,7 @@ def _passes_of(
     setup: TrainingSetup, axes: Fabric, parts: LayersAndHead, stages: Iterable[int]
 ) -> list[Passes]:
     """Return the time of a micro-batch on these stages."""
+    # Phase 1: time of one layer of each kind, which all stages share.
     each, head = parts
     kinds = [kind for kind, _ in setup.kinds()]
     passes: list[tuple[ModelConfig, Passes]] = []
@@ -166,6 +171,7 @@ def _passes_of(
         sharded = setup.sharded and setup.shard_ranks > 1
         gathered = _gathered(kind, layer, axes) if sharded else layer
         passes.append((kind.model, with_host_copies(kind, gathered)))
+    # Phase 2: messages between stages are waited for on the receiving side.
     message = _stage_message(setup, axes.stages)
     received = PassSeconds(stages=message)
     layers = setup.stage_layers()
@@ -175,6 +181,8 @@ def _passes_of(
     for stage in stages:
         own = {kind.model: count for kind, count in setup.kinds(layers[stage])}
         counts = tuple(own.get(model, 0) for model, _ in passes)
+        # Phase 3: stages with equal layers and ends have equal times. Long pipelines have few
+        # kinds.
         key = (counts, stage == 0, stage == last)
         if key not in made:
             forward = back = weight = NOTHING
@@ -185,6 +193,7 @@ def _passes_of(
             if stage == last:
                 forward, back = forward.plus(head.forward), back.plus(head.input)
                 weight = weight.plus(head.weight)
+            # The reference model runs the same layers forward, without a backward pass.
             if setup.reference_pass:
                 forward = forward.plus(forward)
             if stage > 0:
@@ -212,6 +221,7 @@ def _gathered(setup: TrainingSetup, layer: Passes, axes: Fabric) -> Passes:
     """Return the passes with the part of weight gathering that the layer before does not hide."""
     size = setup.width * layer_parameters(setup.model).dense / setup.layout.tensor
     gather = axes.shard.all_gather(size)
+    # Prefetch: the gather of a layer runs while the layer before computes.
     forward = max(0.0, gather - layer.forward.total)
     back = 0.0 if setup.layout.keeps_gathered else gather
     back = max(0.0, back - layer.input.total - layer.weight.total)
@@ -226,6 +236,7 @@ def _stage_message(setup: TrainingSetup, between: Span) -> float:
     if between.ranks == 1:
         return 0.0
     size = setup.width * setup.own_tokens * setup.model.hidden_size
+    # Each tensor rank sends its part only, if the software cuts the message.
     if setup.software.splits_messages and not setup.layout.sequence_parallel:
         size /= setup.layout.tensor
     return between.latency / max(1, between.ranks - 1) + size / between.direct
@@ -254,6 +265,7 @@ class PipelineOrder:
 
         `parts` reuses another order's parts.
         """
+        # DDP without shards: the pass times that all kinds share.
         layout = replace(setup.layout, data_parallel=DataParallel.DDP, shard=1)
         plain = replace(setup, layout=layout)
         axes = fabric(setup, cluster, constants)
@@ -274,11 +286,13 @@ class PipelineOrder:
         """
         layout = self.setup.layout
         costs = [(each.forward.total, _backward((each,))) for each in self.stages]
+        # `before` is the time until a place gets its first micro-batch.
         before, most = 0.0, 0.0
         for place in range(layout.pipeline):
             own = sum(sum(costs[stage]) for stage in layout.stages_of(place))
             most = max(most, before + self.setup.micro_batches * own)
             forward, back = costs[place]
+            # Whole backward passes delay the end by the backward of the earlier stages too.
             before += forward if layout.schedule.splits_backward else forward + back
         return most + self.constants.step
 
@@ -308,6 +322,7 @@ def _replayed(setup: TrainingSetup, stages: Sequence[Passes]) -> tuple[float, in
         StageSeconds(forward=p.forward.total, input=p.input.total, weight=p.weight.total)
         for p in stages
     )
+    # Without a pipeline micro-batches follow each other, so no replay is needed.
     if layout.pipeline == 1:
         return count * (costs[0].of(Pass.FORWARD) + costs[0].of(Pass.BACKWARD)), 0
     replay = pipeline_seconds(layout.schedule, costs, ranks=layout.pipeline, micro_batches=count)
@@ -316,6 +331,7 @@ def _replayed(setup: TrainingSetup, stages: Sequence[Passes]) -> tuple[float, in
 
 def _pipeline(setup: TrainingSetup, stages: Sequence[Passes]) -> dict[StepBottleneck, float]:
     """Return the parts of the busiest rank, including its waiting time."""
+    # The busiest rank is the one without a bubble of its own making.
     seconds, busiest = _replayed(setup, stages)
     count = setup.micro_batches
     own = NOTHING
@@ -328,6 +344,7 @@ def _pipeline(setup: TrainingSetup, stages: Sequence[Passes]) -> dict[StepBottle
         StepBottleneck.TENSOR: own.tensor,
         StepBottleneck.CONTEXT: own.context,
         StepBottleneck.EXPERT: own.expert,
+        # The bubble is what remains, so the parts add up to the replay.
         StepBottleneck.BUBBLE: max(0.0, seconds - own.total),
         StepBottleneck.STAGES: own.stages,
         StepBottleneck.DATA: own.data,
@@ -345,6 +362,7 @@ def _data_parallel(setup: TrainingSetup, axes: Fabric, passes: Sequence[Passes])
         axes: its links.
         passes: passes of a micro-batch, on the stages of the first rank.
     """
+    # Phase 1: bytes of gradients and of weights on this rank.
     layout, software = setup.layout, setup.software
     dense, experts = largest_learning(setup)
     if setup.lora is not None:
@@ -352,21 +370,25 @@ def _data_parallel(setup: TrainingSetup, axes: Fabric, passes: Sequence[Passes])
     tied = _tied(setup, axes, dense)
     if setup.data_ranks == 1:
         return tied
+    # 80 % of the last backward pass can hide messages: the first bucket waits for its layers.
     overlap = 0.8 if software.overlaps_data else 0.0
     hidden, hidden_ahead = overlap * _backward(passes), overlap * _forward(passes)
     size = software.gradient_bytes * (dense + experts)
     whole = setup.width * (dense + experts)
+    # Phase 2: messages of each kind. reduce-scatter costs as much as all-gather.
     match layout.data_parallel:
         case DataParallel.FSDP:
             each = summing = axes.shard.all_gather(size)
             if layout.replicate > 1:
                 summing += axes.replicate.all_reduce(size / setup.shard_ranks)
+            # Sharded gradients are reduced after every micro-batch, whole ones after the last.
             before = setup.micro_batches - 1 if setup.memory.shard_gradients else 0
             return before * _exposed(each, hidden) + _exposed(summing, hidden) + tied
         case DataParallel.ZERO1:
             summing = axes.data.all_gather(size)
             sharing = _exposed(axes.data.all_gather(whole), hidden_ahead)
         case DataParallel.ZERO2:
+            # A pipeline accumulates whole gradients, so it reduces once.
             rounds = setup.micro_batches if layout.pipeline == 1 else 1
             each = axes.data.all_gather(size)
             exposed = rounds * _exposed(each, hidden)
@@ -378,6 +400,7 @@ def _data_parallel(setup: TrainingSetup, axes: Fabric, passes: Sequence[Passes])
 
 def _exposed(seconds: float, hidden: float) -> float:
     """Return the exposed time of messages beside a pass. One bucket is never hidden."""
+    # 2 % is the share of the last bucket.
     return max(0.02 * seconds, seconds - hidden)
 
 
@@ -388,6 +411,7 @@ def _tied(setup: TrainingSetup, axes: Fabric, dense: float) -> float:
         return 0.0
     shards = layout.tensor * setup.shard_ranks
     size = setup.software.gradient_bytes * model.vocab_size * model.hidden_size / shards
+    # An all-reduce of two ranks moves the size twice.
     return 2 * size / axes.stages.direct
 
 
@@ -396,9 +420,12 @@ def _optimizer(setup: TrainingSetup, cluster: GpuCluster) -> float:
     dense, experts = largest_learning(setup)
     if setup.lora is not None:
         dense, experts = trained_by_lora(setup), 0.0
+    # Bytes per weight: AdamW reads and writes two fp32 moments (16), others one (8).
     moments = 16.0 if setup.optimizer is OptimizerKind.ADAMW else 8.0
     average = 12.0 if setup.averages else 0.0
+    # 18: gradient read twice with the norm (8), weight read and written (8), bf16 copy (2).
     size = (dense + experts) / setup.shard_ranks * (moments + average + 18.0)
     places = {setup.memory.offload_optimizer, setup.memory.offload_parameters} - {Offload.NONE}
+    # 80 % of the memory bandwidth is what elementwise kernels reach.
     slowest = min(map(host_bandwidth, places), default=0.8 * cluster.gpu.memory_bandwidth)
     return size / slowest

@@ -121,6 +121,7 @@ class Speeds:
 
     @classmethod
     def of(cls, gpu: GpuModel, constants: Constants, setup: TrainingSetup) -> Speeds:
+        # Gain over the datasheet: sustained clocks, then the calibrated efficiency.
         """Return the speeds for the precision in which the setup multiplies."""
         dense = gpu.bf16_flops * gpu.sustained * constants.matmul
         if setup.width == 4:  # TF32 at best
@@ -128,6 +129,7 @@ class Speeds:
         products = dense
         if setup.fp8 and gpu.fp8_flops is not None:
             products = dense * gpu.fp8_flops / gpu.bf16_flops * _FP8_SHARE
+        # Devices with fp8 units are newer than A100.
         newer = gpu.fp8_flops is not None
         return cls(
             products=products,
@@ -142,41 +144,52 @@ class Speeds:
 
 def layer_passes(setup: TrainingSetup, speeds: Speeds, spans: Spans) -> Passes:
     """Return a layer's passes over one micro-batch, for a model with identical layers."""
+    # Phase 1: products. A weight costs 2 operations for each token.
     tensor = setup.layout.tensor
+    # Latents are computed by every tensor rank.
     weights = layer_products(setup.model) + (tensor - 1) * latent_weights(setup.model)
     products = 2.0 * setup.tokens * weights / tensor / _speed(setup, speeds)
     attention = _attention_seconds(setup, speeds)
+    # Phase 2: memory traffic. Kept activations measure what a layer writes.
     kept = layer_kept(setup).total
     streamed = setup.width * weights / tensor / speeds.memory
     memory = speeds.passes * kept / speeds.memory + _FORWARD_KERNELS * speeds.kernel
+    # Phase 3: messages.
     message = _tensor_message(setup, spans.tensor)
     ring, exchange = _ring(setup, spans.context), _exchange(setup, spans.expert)
     merging = _merging(setup) / speeds.memory
+    # Phase 4: forward pass. Two tensor messages: after attention and after the feed-forward.
     forward = PassSeconds(
         products=products + attention,
         memory=memory + streamed + merging,
         tensor=2 * message,
+        # The ring overlaps with attention.
         context=max(0.0, ring - attention),
         expert=2 * exchange,
     )
+    # Phase 5: backward passes. A message hides behind the product of the weights' gradient.
     hidden_behind = products if setup.software.overlaps_tensor else 0.0
     entering = max(0.0, message - hidden_behind / 2) * 2 if hidden_behind else 2 * message
     again = setup.software.gathers_again and setup.layout.sequence_parallel
     backward = PassSeconds(
+        # FlashAttention computes scores again: 5 products instead of 2 (Dao et al. 2022).
         products=products + 2.5 * attention
         if setup.software.fused_attention
         else products + 2.0 * attention,
         memory=1.5 * memory + streamed + merging,
         tensor=entering + (message if again else 0.0),
+        # The backward ring carries gradients of keys and values too.
         context=max(0.0, 2 * ring - 2 * attention),
         expert=2 * exchange,
     )
+    # The weight pass reads activations and gradients, and writes weight gradients twice as wide.
     weight = PassSeconds(products=products, memory=0.5 * memory + 2 * streamed)
     if setup.lora is not None:  # what is frozen has no gradient; adapters cost their share of all
         share = layer_adapters(setup.model, setup.lora, tensor=tensor) * tensor / weights
         extra = PassSeconds(products=share * products)
         forward, backward = forward.plus(extra), backward.plus(extra)
         weight = PassSeconds(products=share * products, memory=share * weight.memory)
+    # Recomputation belongs to the input pass, since it must precede both gradients.
     return Passes(
         forward=forward,
         input=backward.plus(_recompute_work(setup, forward, attention)),
@@ -192,11 +205,13 @@ def with_host_copies(setup: TrainingSetup, layer: Passes) -> Passes:
     """
     if setup.memory.offload_activations is Offload.NONE:
         return layer
+    # Without runs each layer's activations are one group.
     run = 1
     if setup.recompute is Recompute.BLOCKS:
         run = run_length(setup, max(1, setup.model.layers // setup.layout.stages))
     size = layers_kept(setup, range(run)) / run
     copying = size / host_bandwidth(setup.memory.offload_activations)
+    # The copy overlaps with the pass of one layer.
     out = max(0.0, copying - layer.forward.total)
     back = max(0.0, copying - layer.input.total - layer.weight.total)
     return Passes(
@@ -216,12 +231,15 @@ def head_passes(setup: TrainingSetup, speeds: Speeds, spans: Spans) -> Passes:
     model, tensor = setup.model, setup.layout.tensor
     if model.family is Family.VIT:
         return Passes(forward=NOTHING, input=NOTHING, weight=NOTHING)
+    # The head is never fp8, and its vocabulary is cut by the tensor axis.
     logits = setup.tokens * model.outputs / tensor
     products = 2.0 * logits * model.hidden_size / speeds.attention
+    # 12 bytes: three fp32 passes over the logits.
     traffic = logits * (setup.width + 12.0) / speeds.memory
     weights = setup.width * model.outputs * model.hidden_size / tensor / speeds.memory
     message = _tensor_message(setup, spans.tensor)
     half = PassSeconds(products=products, memory=traffic + weights, tensor=message)
+    # A frozen head has no weight gradient.
     if setup.lora is not None:
         return Passes(forward=half, input=half, weight=NOTHING)
     return Passes(
@@ -233,11 +251,14 @@ def _speed(setup: TrainingSetup, speeds: Speeds) -> float:
     """Return the FLOP/s of a layer's products on one rank."""
     model, tensor = setup.model, setup.layout.tensor
     inner = model.features_per_expert if model.experts else model.ffn_size
+    # Geometric mean of the two dimensions that a rank multiplies.
     width = (model.hidden_size * inner) ** 0.5 / tensor
     tokens = setup.tokens
     if model.experts:
+        # Routing spreads tokens over experts, so each product has fewer rows.
         tokens = tokens * model.experts_per_token * setup.layout.expert / model.experts
     filled = min(width, tokens)
+    # Saturation: half of the speed at `half_width`.
     return speeds.products * filled / (filled + speeds.half_width)
 
 
@@ -247,9 +268,11 @@ def _attention_seconds(setup: TrainingSetup, speeds: Speeds) -> float:
     padded = model.features_per_head  # values too, where they are smaller
     size = model.heads * padded / setup.layout.tensor
     seen = seen_positions(model, sequence_length=setup.sequence_length) / model.layers
+    # Scores and values: 2 products with 2 operations each.
     flops = 4.0 * setup.tokens * seen * size
     if not setup.software.fused_attention:
         return flops / speeds.attention / _WRITTEN_ATTENTION
+    # Causal kernels skip the masked half.
     causal = 1.0 if model.family is Family.VIT else 0.5
     return flops * causal / speeds.fused
 
@@ -260,6 +283,7 @@ def _recompute_work(setup: TrainingSetup, forward: PassSeconds, attention: float
         case Recompute.NONE:
             return NOTHING
         case Recompute.SELECTIVE:
+            # Separate attention kernels repeat the core only (Korthikanti et al. 2022).
             core = PassSeconds(products=attention, memory=0.5 * forward.memory)
             twice = _second_products(setup) * (forward.products - attention)
             cheap = PassSeconds(products=twice, memory=0.7 * forward.memory)
@@ -268,6 +292,7 @@ def _recompute_work(setup: TrainingSetup, forward: PassSeconds, attention: float
             return forward
         case Recompute.BLOCKS:
             layers = max(1, setup.model.layers // setup.layout.stages)
+            # Layers run forward 3 - 1/k times, one of them in the forward pass (Chen et al. 2016).
             return NOTHING.plus(forward, count=2 - 1 / run_length(setup, layers))
 
 
@@ -292,6 +317,7 @@ def _ring(setup: TrainingSetup, span: Span) -> float:
     if span.ranks == 1:
         return 0.0
     model = setup.model
+    # Keys and values: two tensors.
     size = 2.0 * setup.width * setup.tokens * model.kv_heads * model.features_per_head
     block = size / setup.layout.tensor
     return (span.ranks - 1) * (block / span.direct + span.latency / span.ranks)
@@ -306,6 +332,7 @@ def _merging(setup: TrainingSetup) -> float:
     if context == 1:
         return 0.0
     size = setup.tokens * model.heads * model.features_per_head / setup.layout.tensor
+    # 12 bytes: read both fp32 parts, write the sum. Half of the steps are masked.
     return 12.0 * size * (context + 1) / 2
 
 
