@@ -29,8 +29,10 @@ from drumline_scheduler.quota.pool_prices import accepts, turn_of
 from drumline_scheduler.quota.pool_selection import requested_pools
 from drumline_scheduler.quota.queue_access import HIGHEST_PRIORITY
 
+# Each job costs several cycles, so the bound keeps the command fast.
 MOST_JOBS: Final = 8
 """For so many jobs, the first in line: each costs some cycles."""
+# Other reasons, such as an invalid spec, cannot be solved by money or size.
 _HAS_ALTERNATIVES: Final = NEVER_FITS | frozenset(
     {
         BlockReason.QUOTA_EXHAUSTED,
@@ -101,23 +103,29 @@ def alternatives(
         starts: forecasts, by uid.
     """
     snapshot = cycle.snapshot
+    # Without prices there is nothing to compare, so the cycles are saved.
     if all(pool.price is None for pool in snapshot.pools):
         return {}
     gangs = {gang.uid: gang for gang in cycle.pending}
     world = _World(
         cycle=cycle,
+        # Shrinking and buying start from the cluster after this cycle. Places of other jobs are
+        # taken.
         after=settled(snapshot, gangs=gangs, decisions=decisions),
         decisions=decisions,
         pools={pool.name: pool for pool in snapshot.pools},
         queues={queue.name: queue for queue in snapshot.queues},
         caches=(CycleCache(), CycleCache()),
     )
+    # Phase 1: select pending jobs whose reason has an alternative.
     waiting = [
         gangs[blocked.uid]
         for blocked in decisions.blocked
         if blocked.reason in _HAS_ALTERNATIVES and blocked.uid in gangs
     ]
+    # Phase 2: sort by the order of the line, since the first jobs matter most.
     rank = {uid: position for position, uid in enumerate(decisions.order)}
+    # A job in a group waits for its partners. Alternatives of one job would mislead.
     waiting = [gang for gang in waiting if not gang.group and gang.queue in world.queues]
     waiting.sort(key=lambda gang: rank.get(gang.uid, len(rank)))
     return {
@@ -139,9 +147,11 @@ class _World:
 
     def of(self, gang: Gang, *, start: ExpectedStart | None) -> Iterator[Alternative]:
         """Return the alternatives of one gang."""
+        # Nominated nodes belong to an earlier decision. The question starts without them.
         gang = replace(gang, nominated=(), nominated_pool="", retry_at=0.0)
         queue = self.queues[gang.queue]
         names = requested_pools(gang) or tuple(sorted(queue.nominal))
+        # A pool qualifies if it exists, has quota in the queue, and fits the gang.
         open_pools = [
             self.pools[name]
             for name in names
@@ -150,9 +160,11 @@ class _World:
             and accepts(self.pools[name], gang=gang, queue=queue)
         ]
         if not requested_pools(gang):
+            # Without a request, pools are tried in the order that the scheduler would use.
             open_pools.sort(key=lambda pool: turn_of(pool, gang=gang, queue=queue))
         if open_pools and start is not None and start.p50_at is not None:
             yield self._wait(gang, pool=open_pools[0].name, starts_at=start.p50_at)
+        # Cheap alternatives come first. Buying comes last.
         for other in (self._shrink(gang), self._preempt(gang, queue=queue)):
             if other is not None:
                 yield other
@@ -164,6 +176,7 @@ class _World:
     def _wait(self, gang: Gang, *, pool: str, starts_at: float) -> Alternative:
         """In the pool where its places will be, where that is known; else the first it may use."""
         known = (*self.decisions.reservations, *self.decisions.needs_nodes)
+        # The decision names the pool if places are reserved or nodes are requested.
         pool = next((each.pool for each in known if each.uid == gang.uid), pool)
         return self._alternative(
             AlternativeKind.WAIT, gang, pool=pool, size=gang.nodes, starts_at=starts_at
@@ -171,8 +184,10 @@ class _World:
 
     def _shrink(self, gang: Gang) -> Alternative | None:
         """Return the most pods below its smallest size with which it would start now."""
+        # Sizes must be multiples of a slice, because a slice cannot be split.
         unit = gang.slices[0].pods if gang.slices else 1
         sizes = range(unit, gang.legal_sizes[0], unit)
+        # Binary search: assume that a gang which fits also fits with fewer pods.
         fits = bisect_right(sizes, 0, key=lambda size: 0 if self._placed(gang, size) else 1)
         placed = self._placed(gang, sizes[fits - 1]) if fits else None
         if placed is None:
@@ -185,12 +200,14 @@ class _World:
         decisions = self._decide(bare_cycle(self.after, (smaller,), now=self.cycle.now))
         return next(iter(decisions.placed), None)
 
+    # This gang is decided alone, with the highest priority that its queue allows.
     def _preempt(self, gang: Gang, *, queue: Queue) -> Alternative | None:
         """With the highest priority of its queue, beside nobody else who waits."""
         top = HIGHEST_PRIORITY if queue.max_priority is None else queue.max_priority
         if gang.priority >= top:
             return None
         first = replace(gang, priority=top)
+        # Growth is excluded, because buying is an alternative of its own.
         snapshot = replace(self.cycle.snapshot, offers=(), asked=())
         decisions = decide(
             replace(self.cycle, snapshot=snapshot, pending=(first,)), cache=self.caches[0]
@@ -202,6 +219,7 @@ class _World:
         victims = () if isinstance(way, Placed) else way.victims
         pool = self.pools[way.pool]
         gpus = pool.in_gpus(sum(victim.gpus for victim in victims))
+        # Each victim also repeats its start, which costs GPU time.
         restarts = float(gpus) * self.cycle.policy.restart_seconds
         lost = sum(victim.gpu_seconds_lost for victim in victims) + restarts
         size = len(way.assignment) - gang.extras
@@ -213,6 +231,7 @@ class _World:
             victims=tuple(victim.key for victim in victims),
             gpu_seconds_lost=lost,
             cost_once=""
+            # Without victims there is no cost, even if the pool has a price.
             if pool.price is None or not victims
             else exact_text(cost(gpu_seconds=ceil(lost), price=pool.price)),
         )
@@ -226,6 +245,7 @@ class _World:
         needs = self.decisions.needs_nodes
         asked = sum(each.nodes for each in needs if each.uid != gang.uid and each.pool == pool.name)
         for offer in self.cycle.snapshot.offers:
+            # Requests of other jobs use the same limit of the pool.
             most = min(gang.nodes + gang.extras, offer.pool_limit - there - asked)
             if offer.pool == pool.name and most > 0:
                 bought = self._bought(gang, offer=offer, most=most)
@@ -236,6 +256,7 @@ class _World:
     def _bought(self, gang: Gang, *, offer: NodeOffer, most: int) -> Alternative | None:
         world = GrownCluster(self.after, now=self.cycle.now, decide=self._decide)
         start = world.start(gang, offer=offer, most=most)
+        # A start without new nodes is the alternative WAIT.
         if start is None or not start.need.nodes:
             return None
         nodes = start.need.nodes
@@ -248,6 +269,7 @@ class _World:
                 size=len(start.placed.assignment) - gang.extras,
                 nodes=nodes,
             ),
+            # All GPUs of bought nodes are paid, even those that the gang leaves idle.
             cost_per_hour=_an_hour(bought, self.pools[offer.pool]),
         )
 
@@ -266,11 +288,13 @@ class _World:
         return msgspec.structs.replace(plain, **more)
 
     def _decide(self, cycle: CycleInput) -> Decisions:
+        # Cycles after this one share a cache, because their cluster is the same.
         return decide(cycle, cache=self.caches[1])
 
 
 def _an_hour(amount: int, pool: Pool) -> str:
     """Return the hourly cost of GPUs of a pool, or of partitions if the pool counts these."""
+    # An empty text means that no price is known. Zero would look free.
     if pool.price is None:
         return ""
     return exact_text(cost(gpu_seconds=pool.in_gpus(amount) * HOUR_SECONDS, price=pool.price))

@@ -35,6 +35,7 @@ from drumline_cli.doctor.facts import (
 from drumline_cli.formatting import moment
 from drumline_contract import plain
 
+# Finished jobs hold nothing, so no check needs them.
 _OVER: Final = frozenset({"Succeeded", "Failed"})
 _HALF_SECOND: Final = 0.5
 S = TypeVar("S")
@@ -54,7 +55,9 @@ def node(raw: bytes) -> NodeFact:
 def device_pod(raw: bytes) -> DevicePod | None:
     """Return a pod that holds devices, or None for all other pods."""
     read = _decoded(builtin.Pod, raw)
+    # Names with a slash are device resources. cpu and memory have none.
     requests = {key: count for key, count in pod_requests(read.spec).items() if "/" in key}
+    # Most Pods have no devices. Dropping them here keeps the facts small.
     if not requests:
         return None
     owners = read.metadata.owner_references or ()
@@ -64,6 +67,7 @@ def device_pod(raw: bytes) -> DevicePod | None:
         node=plain(read.spec.node_name),
         scheduler=plain(read.spec.scheduler_name),
         ours="drumline.dev/job" in (read.metadata.labels or {}),
+        # A DaemonSet's Pod belongs to its node, so it is not a competitor for GPUs.
         daemon=any(owner.kind == "DaemonSet" for owner in owners),
         requests=requests,
     )
@@ -71,6 +75,7 @@ def device_pod(raw: bytes) -> DevicePod | None:
 
 def device_slice(raw: bytes) -> DeviceSlice | None:
     """Return a slice of the devices of a single node, or None for devices of several."""
+    # Devices on a network, without a node, belong to several nodes.
     spec = _decoded(builtin.ResourceSlice, raw).spec
     return DeviceSlice(node=spec.node_name, driver=spec.driver) if spec.node_name else None
 
@@ -102,6 +107,7 @@ def node_clock(raw: bytes) -> NodeClock | None:
     """
     read = _decoded(_ClockLease, raw)
     renewed = moment(read.spec.renew_time)
+    # A Lease may have several managers. Only the one that writes renewTime is the kubelet.
     stamps = [
         stamp
         for entry in read.metadata.managed_fields or ()
@@ -110,6 +116,7 @@ def node_clock(raw: bytes) -> NodeClock | None:
     ]
     if renewed is None or not stamps:
         return None
+    # The stamp is cut to a second, so half a second is added on average.
     stamped = max(stamps) + _HALF_SECOND
     return NodeClock(node=plain(read.metadata.name), ahead_seconds=renewed - stamped)
 
@@ -124,6 +131,7 @@ def pool(raw: bytes) -> PoolFact:
     Raises:
         ApiError: its spec is not one of this program's.
     """
+    # The spec is parsed strictly, because an unknown field is a finding.
     read = _decoded(_SpecFields, raw)
     return PoolFact(name=plain(read.metadata.name), spec=parse(GpuPoolSpec, read.spec, at="spec"))
 
@@ -142,6 +150,7 @@ def queue(raw: bytes) -> QueueFact:
 
 def job(raw: bytes) -> JobFact | None:
     """Return a TrainingJob, or None for those that are over."""
+    # The tolerant model reads jobs of older and newer versions.
     read = _decoded(StoredTrainingJob, raw)
     if read.status.phase in _OVER:
         return None
@@ -151,6 +160,7 @@ def job(raw: bytes) -> JobFact | None:
         nodes=read.spec.nodes,
         claim=_claim(read.spec.checkpoint),
         queue=plain(read.spec.queue),
+        # A job with an assignment holds GPUs.
         pool=plain(read.status.assignment.gpu_pool) if read.status.assignment else "",
     )
 
@@ -203,6 +213,7 @@ def priority(raw: bytes) -> PriorityFact:
     return PriorityFact(
         name=plain(read.metadata.name),
         value=read.value,
+        # `Never` means that Pods of this class do not preempt others.
         preempts=read.preemption_policy != "Never",
     )
 
@@ -215,6 +226,7 @@ def schema(raw: bytes) -> SchemaFact:
 def schema_of(manifest: Mapping[str, Any]) -> SchemaFact:
     """Return the fields of a CustomResourceDefinition's manifest, list and map entries left out."""
     spec = manifest["spec"]
+    # Exactly one version is stored. The API server requires it.
     (version,) = (version for version in spec["versions"] if version["storage"])
     properties = version["schema"]["openAPIV3Schema"]["properties"]
     named = {part: properties[part] for part in ("spec", "status") if part in properties}
@@ -241,6 +253,7 @@ def prometheus(raw: bytes) -> PrometheusFact:
     A nil selector takes up nothing, an empty one all.
     """
     read = _decoded(_Prometheus, raw)
+    # The Prometheus operator has one selector per kind of object.
     chosen = {
         "ServiceMonitor": read.spec.service_monitor_selector,
         "PodMonitor": read.spec.pod_monitor_selector,
@@ -250,6 +263,7 @@ def prometheus(raw: bytes) -> PrometheusFact:
         namespace=plain(read.metadata.namespace),
         name=plain(read.metadata.name),
         selectors={
+            # matchExpressions are not judged, so such a selector looks like an empty one.
             kind: None if selector is None else _labels(selector.match_labels)
             for kind, selector in chosen.items()
         },
@@ -271,6 +285,7 @@ def _labels(labels: Mapping[str, str] | None) -> Labels:
 
 
 def _devices(resources: Mapping[str, str] | None) -> dict[str, int]:
+    # Quantities of devices are whole numbers.
     return {key: amount(key, text) for key, text in (resources or {}).items() if "/" in key}
 
 
@@ -278,5 +293,6 @@ def _paths(properties: Mapping[str, Any], *, at: str) -> Iterator[str]:
     for name, inner in properties.items():
         path = f"{at}{name}"
         yield path
+        # Items of a list have fields of their own. The path omits the index.
         within = inner.get("items", inner)
         yield from _paths(within.get("properties", {}), at=f"{path}.")

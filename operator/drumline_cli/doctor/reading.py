@@ -39,6 +39,7 @@ from drumline_cli.formatting import moment
 from drumline_contract import plain
 
 T = TypeVar("T")
+# The leader election uses this name, in the namespace of the operator.
 LEASE: Final = "drumline-operator"
 NODE_LEASES: Final = "kube-node-lease"
 _OUR_LABEL: Final = "app.kubernetes.io/name=drumline"
@@ -66,9 +67,12 @@ async def read(credentials: Credentials, *, system_namespace: str) -> ClusterFac
     Raises:
         NotAnswered: not even the API groups can be read.
     """
+    # One client for all reads: connections and the token are shared.
     async with cluster_client(credentials) as client:
         try:
+            # API groups come first. A group that is not served must not count as a failure.
             served = await _groups(client)
+        # If even this read fails, no check can run, so the command stops.
         except errors.KubeError as error:
             raise NotAnswered(refusal(error, what="API groups")) from None
         return await _facts(_ClusterReader(client=client, served=served), system_namespace)
@@ -76,6 +80,7 @@ async def read(credentials: Credentials, *, system_namespace: str) -> ClusterFac
 
 async def _facts(reader: _ClusterReader, system_namespace: str) -> ClusterFacts:
     client, listed = reader.client, reader.listed
+    # Read all lists at the same time. A large cluster answers each list in seconds.
     async with asyncio.TaskGroup() as tasks:
         server = tasks.create_task(_attempt(_version(client), what="the server's version"))
         schemas = tasks.create_task(_attempt(_schemas(client), what="custom resources"))
@@ -83,9 +88,12 @@ async def _facts(reader: _ClusterReader, system_namespace: str) -> ClusterFacts:
             _attempt(_operator(client, system_namespace), what=f"operator in {system_namespace}")
         )
         nodes = tasks.create_task(listed(kinds.NODES, objects.node))
+        # Kubelets renew a Lease in this namespace every ten seconds.
         clocks = tasks.create_task(listed(kinds.LEASES, objects.node_clock, namespace=NODE_LEASES))
         slices = tasks.create_task(listed(_dra(), objects.device_slice))
         device_pods = tasks.create_task(
+            # Pods without a node hold no devices. The server filters them, which saves most of the
+            # list.
             listed(kinds.PODS, objects.device_pod, field_selector="spec.nodeName!=")
         )
         pools = tasks.create_task(listed(kinds.GPU_POOLS, objects.pool))
@@ -95,10 +103,12 @@ async def _facts(reader: _ClusterReader, system_namespace: str) -> ClusterFacts:
         claims = tasks.create_task(listed(kinds.PERSISTENT_VOLUME_CLAIMS, objects.claim))
         classes = tasks.create_task(listed(kinds.STORAGE_CLASSES, objects.storage_class))
         priorities = tasks.create_task(listed(kinds.PRIORITY_CLASSES, objects.priority))
+        # The Prometheus operator is optional. Without its CRDs the list is empty.
         prometheuses = tasks.create_task(
             listed(_monitoring("prometheuses", "Prometheus"), objects.prometheus)
         )
         monitors = tasks.create_task(_monitors(reader, system_namespace))
+    # The group has ended, so each task has a result. `_attempt` caught the API errors.
     return ClusterFacts(
         server=server.result(),
         groups=reader.served,
@@ -117,12 +127,14 @@ async def _facts(reader: _ClusterReader, system_namespace: str) -> ClusterFacts:
         priorities=priorities.result(),
         prometheuses=prometheuses.result(),
         monitors=monitors.result(),
+        # The program's own fields show whether the installed CRDs are older.
         expected_fields=expected_fields(),
     )
 
 
 def expected_fields() -> Mapping[str, frozenset[str]]:
     """Return the fields of our kinds, as this program has them."""
+    # The manifests are those of the chart, so both sides pass the same decoder.
     schemas = [objects.schema_of(definition.manifest()) for definition in DEFINITIONS]
     return {schema.kind: schema.fields for schema in schemas}
 
@@ -142,11 +154,13 @@ class _ClusterReader:
         field_selector: str = "",
     ) -> Fact[tuple[T, ...]]:
         """All objects of a kind as facts, page by page, but those `decode` leaves out."""
+        # A group that is not served has no objects. Asking would return a 404.
         if resource.group and resource.api_version not in self.served:
             return ()
 
         async def pages() -> tuple[T, ...]:
             facts: list[T] = []
+            # Pages keep the memory low: a cluster may have 100,000 Pods.
             async for page in reads.list_pages(
                 self.client,
                 resource,
@@ -154,6 +168,7 @@ class _ClusterReader:
                 label_selector=label_selector,
                 field_selector=field_selector,
             ):
+                # Decoding per page drops fields that no check needs.
                 facts += [fact for raw in page.items if (fact := decode(raw)) is not None]
             return tuple(facts)
 
@@ -163,8 +178,10 @@ class _ClusterReader:
 async def _attempt(reading: Awaitable[T], *, what: str) -> Fact[T]:
     try:
         return await reading
+    # A refusal is a fact. The check then reports that it could not run.
     except errors.KubeError as error:
         return Unread(reason=refusal(error, what=what))
+    # A proxy or another version may return an unexpected form. One bad list must not stop the rest.
     except (msgspec.MsgspecError, ApiError, ValueError, KeyError) as error:
         return Unread(reason=f"{what}: not readable: {plain(str(error))}")
 
@@ -172,6 +189,7 @@ async def _attempt(reading: Awaitable[T], *, what: str) -> Fact[T]:
 async def _groups(client: KubeClient) -> frozenset[str]:
     answer = await client.send(Request(verb=Verb.GET, resource=_SERVER, path="/apis"))
     return frozenset(
+        # Core versions are not in this list. They are always served.
         version["groupVersion"]
         for group in msgspec.json.decode(answer)["groups"]
         for version in group["versions"]
@@ -193,6 +211,7 @@ async def _schemas(client: KubeClient) -> tuple[SchemaFact, ...]:
     for resource in (kinds.TRAINING_JOBS, kinds.TRAINING_QUEUES, kinds.GPU_POOLS):
         try:
             raw = await reads.get(client, _DEFINITIONS, name=f"{resource.plural}.{GROUP}")
+        # A missing CRD is reported by the check, which knows the fix.
         except errors.NotFound:
             continue
         schemas.append(objects.schema(raw))
@@ -206,11 +225,14 @@ async def _operator(client: KubeClient, namespace: str) -> OperatorFact | None:
         namespace=namespace,
         label_selector=f"{_OUR_LABEL},app.kubernetes.io/component=operator",
     )
+    # The chart labels the Deployment, so a changed release name still works.
     if not deployments:
         return None
     deployment = msgspec.json.decode(deployments[0])
+    # The chart has exactly one container. Another number means a foreign Deployment.
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
     variables = {entry["name"]: entry.get("value", "") for entry in container["env"]}
+    # An old chart does not set the variable. The operator then uses its default.
     user = variables.get("DRUMLINE_TRAINING_USER", str(Settings().training_user))
     guarded = variables.get("DRUMLINE_GUARDED_POOLS", "")
     return OperatorFact(
@@ -218,6 +240,7 @@ async def _operator(client: KubeClient, namespace: str) -> OperatorFact | None:
         replicas=deployment["spec"]["replicas"],
         ready_replicas=deployment.get("status", {}).get("readyReplicas", 0),
         priority_class=plain(variables["DRUMLINE_PRIORITY_CLASS"]),
+        # `assigned` leaves the user to the namespace, as on OpenShift.
         trainer_image=variables["DRUMLINE_TRAINER_IMAGE"],
         training_user=None if user == "assigned" else int(user),
         guarded_pools=frozenset(filter(None, guarded.split(","))),
@@ -233,10 +256,12 @@ async def _lease(client: KubeClient, namespace: str) -> LeaseFact | None:
         return None
     spec = msgspec.json.decode(raw)["spec"]
     renewed = moment(spec.get("renewTime"))
+    # A Lease without a holder was released by an operator that stopped.
     if not spec.get("holderIdentity") or renewed is None:
         return None
     return LeaseFact(
         holder=plain(spec["holderIdentity"]),
+        # Both times come from the cluster, so the clock of this machine does not matter.
         renewed_ago_seconds=await _now(client) - renewed,
         duration_seconds=spec["leaseDurationSeconds"],
     )
@@ -244,6 +269,7 @@ async def _lease(client: KubeClient, namespace: str) -> LeaseFact | None:
 
 async def _now(client: KubeClient) -> float:
     """The API server's time: its stamp on a review of who asks, which anybody may have made."""
+    # A SelfSubjectReview needs no rights, and the server stamps its creation time.
     now = moment((await reads.self_review(client)).created)
     if now is None:
         raise ValueError("a review without a time")
@@ -263,6 +289,7 @@ async def _monitors(reader: _ClusterReader, namespace: str) -> Fact[tuple[Monito
             namespace=namespace,
             label_selector=_OUR_LABEL,
         )
+        # One unreadable kind makes the whole answer unreliable.
         if isinstance(listed, Unread):
             return listed
         monitors += listed

@@ -52,15 +52,19 @@ def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
     Raises:
         CommandError: there is no such job, or the cluster refuses.
     """
+    # Phase 1: report mistakes in arguments before any access to the cluster.
     _check_arguments(chosen)
     credentials = chosen_credentials(chosen, environment)
     namespace = chosen.namespace or credentials.namespace
+    # Deleting a shell is the same as deleting its job, and needs no Pod.
     if chosen.command == "shell" and chosen.delete:
         job = NamedJob(name=chosen.job, namespace=namespace)
         return asyncio.run(_once(credentials, job, chosen))
+    # Phase 2: commands that end as kubectl. `_go_inside` never returns.
     if chosen.command in _INSIDE:
         _go_inside(credentials, chosen, namespace=namespace)
     job = NamedJob(name=chosen.job, namespace=namespace)
+    # Phase 3: commands that follow a job, and commands with a single answer.
     if chosen.command == "logs" and chosen.follow:
         return follow_to_the_end(credentials, job=job.name, namespace=namespace)
     if chosen.command == "logs" and chosen.generation is not None:
@@ -75,6 +79,7 @@ def _check_arguments(chosen: argparse.Namespace) -> None:
         BadInput: an argument is not of its form, or excludes another.
     """
     match chosen.command:
+        # Following reads the live stream. These filters need the whole log.
         case "logs" if chosen.follow and (chosen.rank is not None or chosen.around is not None):
             raise BadInput(
                 "--follow shows all lines as they are written; remove --rank and --around"
@@ -96,12 +101,14 @@ def _earlier_logs(
     environment: Mapping[str, str],
 ) -> Output:
     """Return the selected archived lines of a generation's pods, in order of time."""
+    # The archive client is a large import, and few calls need it.
     from drumline_cli.archived_jobs import archived_earlier_logs  # noqa: PLC0415 - rarely asked for
 
     async def read() -> Json:
         async with cluster_client(credentials) as client:
             return await read_job(client, job=job.name, namespace=job.namespace)
 
+    # The name may belong to a newer job, so the archive is searched by uid.
     raw = asyncio.run(read())
     selection = _selection(raw, chosen)
     texts = archived_earlier_logs(
@@ -124,13 +131,16 @@ def _selection(raw: Json, chosen: argparse.Namespace) -> LogSelection:
 def _go_inside(credentials: Credentials, chosen: argparse.Namespace, *, namespace: str) -> NoReturn:
     """Find the pod, and become kubectl."""
     copy = copy_of(chosen.source, chosen.target) if chosen.command == "cp" else None
+    # `shell JOB` alone attaches to the job's own terminal. A command opens a new process.
     is_plain = chosen.command == "shell" and chosen.rank is None and not chosen.command_line
 
     async def find_pod() -> tuple[str, bool]:
         """Its name, and whether the job's own terminal is meant."""
         async with cluster_client(credentials) as client:
             raw = await read_job(client, job=copy.job if copy else chosen.job, namespace=namespace)
+            # A job of `drumline shell` has a terminal that survives a lost connection.
             if is_plain and has_terminal(raw):
+                # An idle shell was suspended. Reconnecting queues it again.
                 await resume_idle(client, raw, say=say)
                 return await wait_for_terminal(client, raw, say=say), True
             uid = str(raw["metadata"]["uid"])
@@ -139,6 +149,7 @@ def _go_inside(credentials: Credentials, chosen: argparse.Namespace, *, namespac
 
     try:
         pod, attaches = asyncio.run(find_pod())
+    # Waiting may take hours. Ctrl-C leaves the job in its queue.
     except KeyboardInterrupt:
         name = copy.job if copy else chosen.job
         raise NotAnswered(
@@ -148,6 +159,7 @@ def _go_inside(credentials: Credentials, chosen: argparse.Namespace, *, namespac
     if copy is not None:
         arguments = copy_arguments(pod, copy)
     elif attaches:
+        # A terminal is requested only if there is one here. Otherwise kubectl prints a warning.
         arguments = attach_arguments(pod, terminal=sys.stdin.isatty())
     elif chosen.command == "shell":
         arguments = shell_arguments(pod, chosen.command_line, terminal=sys.stdin.isatty())
@@ -166,6 +178,7 @@ def follow_to_the_end(credentials: Credentials, *, job: str, namespace: str) -> 
 
     try:
         return Output(text="", exit_code=asyncio.run(follow()))
+    # Ctrl-C ends only the command. Users expect a submitted job to continue.
     except KeyboardInterrupt:
         return Output(
             text="\n"
@@ -177,12 +190,14 @@ def follow_to_the_end(credentials: Credentials, *, job: str, namespace: str) -> 
 def say(line: str) -> None:
     """Print a line at once: somebody watches."""
     sys.stdout.write(f"{line}\n")
+    # Output through a pipe is buffered otherwise, and lines would arrive late.
     sys.stdout.flush()
 
 
 async def _once(credentials: Credentials, job: NamedJob, chosen: argparse.Namespace) -> Output:
     command: str = chosen.command
     async with cluster_client(credentials) as client:
+        # One client for both reads and writes of a command, and one place for errors.
         try:
             match command:
                 case "logs":
@@ -199,6 +214,7 @@ async def _once(credentials: Credentials, job: NamedJob, chosen: argparse.Namesp
                     return await _retry(client, job, chosen)
                 case _:
                     return await _delete(client, job)
+        # A missing job and a missing CRD both answer 404. The message distinguishes them.
         except errors.NotFound as error:
             reason = missing_job(error, job=job.name, namespace=job.namespace)
             raise NotAnswered(reason) from None
@@ -212,6 +228,7 @@ async def _logs(client: KubeClient, job: NamedJob, chosen: argparse.Namespace) -
     selection = _selection(raw, chosen)
     uid = str(raw["metadata"]["uid"])
     lines = await written_lines(client, selection, uid=uid, namespace=job.namespace)
+    # No lines is not an error. Standard error explains it, and standard output stays empty.
     if not lines:
         said = state_line(cast("Json", raw.get("status") or {}))
         sys.stderr.write(f"drumline: no logs of {job.text} match. {said}\n")
@@ -219,6 +236,7 @@ async def _logs(client: KubeClient, job: NamedJob, chosen: argparse.Namespace) -
 
 
 async def _suspend(client: KubeClient, job: NamedJob, *, suspend: bool) -> Output:
+    # The operator saves first. Its Pods leave only after the checkpoint.
     await write_suspend(client, name=job.name, namespace=job.namespace, suspend=suspend)
     if suspend:
         text = f"{job.text} releases its GPUs after it has saved; drumline resume {job.name}\n"
@@ -233,6 +251,7 @@ async def _hold(client: KubeClient, job: NamedJob, *, seconds: int) -> Output:
         TRAINING_JOBS,
         name=job.name,
         namespace=job.namespace,
+        # Null removes the field in a merge patch. Zero is not valid in the CRD.
         body={"spec": {"recovery": {"holdSeconds": seconds or None}}},
     )
     if not seconds:
@@ -248,8 +267,10 @@ async def _clone(client: KubeClient, job: NamedJob, chosen: argparse.Namespace) 
     raw = await read_job(client, job=job.name, namespace=job.namespace)
     name: str = chosen.name or fresh_name(job.name)
     manifest = cloned(raw, name=name, changes=chosen.set, command=chosen.command_line)
+    # The same checks as the server, but with the name of the field and a hint.
     check(manifest)
     await create_clone(client, manifest, original=job.text)
+    # A program needs the name only, in the form that kubectl accepts.
     if chosen.output == "name":
         return _named(name)
     text = f"created trainingjob {job.namespace}/{name}; follow it with drumline logs -f {name}\n"
@@ -260,6 +281,7 @@ async def _retry(client: KubeClient, job: NamedJob, chosen: argparse.Namespace) 
     raw = await read_job(client, job=job.name, namespace=job.namespace)
     status = cast("Json", raw.get("status") or {})
     phase = str(status.get("phase") or "Pending")
+    # Only a permanent failure can be retried. All other phases have a better command.
     if phase != "Failed":
         remedy = {
             "Succeeded": f"drumline clone {job.name} runs it again",
@@ -267,6 +289,7 @@ async def _retry(client: KubeClient, job: NamedJob, chosen: argparse.Namespace) 
         }.get(phase, f"drumline stop {job.name} suspends it")
         raise NotAnswered(f"{job.text} has not failed: {phase}; {remedy}")
     name: str = chosen.name or fresh_name(job.name)
+    # The new job reads the checkpoints of the failed one, so the folder must not change.
     manifest = retried(raw, name=name)
     check(manifest)
     await create_clone(client, manifest, original=job.text)
@@ -286,14 +309,17 @@ def _named(name: str) -> Output:
 
 def fresh_name(job: str) -> str:
     """Return a name for a copy of the job of this name."""
+    # The stem is cut, because a name has at most 50 characters.
     return f"{job[:_STEM_CHARS].rstrip('-')}-{random_letters()}"
 
 
 def random_letters() -> str:
+    # Four letters give about 457,000 names, which suffices within a namespace.
     """Four letters by which jobs of one script differ in name."""
     return "".join(random.SystemRandom().choices(string.ascii_lowercase, k=4))
 
 
 async def _delete(client: KubeClient, job: NamedJob) -> Output:
+    # The operator ends the Pods. Each Pod gets its grace period.
     await writes.delete(client, TRAINING_JOBS, name=job.name, uid=None, namespace=job.namespace)
     return Output(text=f"{job.text} is deleted; its pods stop within their grace period\n")

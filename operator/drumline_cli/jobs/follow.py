@@ -86,14 +86,17 @@ async def follow_job(client: KubeClient, *, job: str, namespace: str, say: Say) 
     Raises:
         NotAnswered: the job or its pods cannot be read.
     """
+    # Each container has one stream at most. The dictionary also bounds the connections.
     streams: dict[str, asyncio.Task[None]] = {}
     shown: dict[str, str] = {}
+    # No patience for the first read: a wrong name must fail at once.
     last, patience = "", 0.0
     try:
         while True:
             raw, pods = await _seen(client, job=job, namespace=namespace, patience=patience)
             patience = PATIENCE_SECONDS
             status = cast("Json", raw.get("status") or {})
+            # Repeat a line only when it changes. Otherwise the terminal fills with equal lines.
             if (line := state_line(status)) != last:
                 last = line
                 say(line)
@@ -101,18 +104,22 @@ async def follow_job(client: KubeClient, *, job: str, namespace: str, say: Say) 
                 key = f"{pod.name}/{container}"
                 is_new = key not in streams
                 due = _is_due(streams.get(key), pod, container)
+                # The limit applies to new logs only. A known log may always reconnect.
                 if due and (not is_new or len(streams) < MAX_PODS):
                     follower = _PodFollower(
                         client=client, namespace=namespace, pod=pod, container=container, say=say
                     )
                     streams[key] = asyncio.create_task(follower.follow(shown))
+            # The job can end before the kubelet has sent the last lines, so wait for them.
             if status.get("phase") in {"Succeeded", "Failed"}:
                 if streams:
                     await asyncio.wait(streams.values(), timeout=_LAST_LINES_SECONDS)
                 done = status["phase"] == "Succeeded"
+                # The exit code shows the result of the job, so that scripts can depend on it.
                 return CommandExit.DONE if done else CommandExit.JOB_FAILED
             await asyncio.sleep(_PAUSE_SECONDS)
     finally:
+        # Also after Ctrl-C: an open stream would keep the event loop alive.
         for stream in streams.values():
             stream.cancel()
         await asyncio.gather(*streams.values(), return_exceptions=True)
@@ -126,6 +133,7 @@ async def _seen(
     Raises:
         NotAnswered: it refuses, or has not answered for `patience` seconds.
     """
+    # The loop's clock never jumps, unlike the time of day.
     clock = asyncio.get_running_loop().time
     end = clock() + patience
     while True:
@@ -134,6 +142,7 @@ async def _seen(
             uid = str(raw["metadata"]["uid"])
             return raw, await started_pods(client, uid=uid, namespace=namespace)
         except NotAnsweredYet:
+            # The time without an answer starts at this call, so a slow server gets the whole time.
             if clock() >= end:
                 raise
         await asyncio.sleep(_PAUSE_SECONDS)
@@ -161,12 +170,14 @@ async def started_pods(client: KubeClient, *, uid: str, namespace: str) -> list[
         NotAnswered: they cannot be read.
     """
     try:
+        # The label contains the uid. A Pod of an earlier job with the same name does not match.
         listed = await reads.list_all(
             client, PODS, namespace=namespace, label_selector=f"{LABEL_JOB_UID}={uid}"
         )
     except errors.KubeError as error:
         raise not_answered(error, what=f"pods of namespace {namespace}") from None
     pods = (_started(cast("Json", json.loads(pod))) for pod in listed)
+    # Index order is rank order, so lines of one moment are sorted like the ranks.
     return sorted(
         (pod for pod in pods if pod is not None), key=lambda pod: (int(pod.index), pod.name)
     )
@@ -189,8 +200,10 @@ async def stream_log(
     Raises:
         KubeError: it was refused or broke off.
     """
+    # Timestamps come from the kubelet. They make the log resumable after a lost connection.
     query = {"container": container, "timestamps": "true"}
     query |= {"follow": "true"} if follow else {}
+    # `sinceTime` has a resolution of one second, so repeated lines are filtered below.
     query |= {"sinceTime": since} if since else {}
     path = PODS.path(namespace=namespace, name=pod.name, subresource="log")
     request = Request(verb=Verb.WATCH, resource=PODS, path=path, query=query)
@@ -198,11 +211,13 @@ async def stream_log(
     async with client.stream(request, silence_seconds=_SILENCE_SECONDS) as chunks:
         async for chunk in chunks:
             for line in splitter.feed(chunk):
+                # A very long line is usually binary output. It must not fill the memory.
                 if isinstance(line, Oversized):
                     continue
                 read = log_line(line, index=pod.index)
                 if container != CONTAINER:
                     read = replace(read, text=f"[{container}] {read.text}")
+                # Timestamps of equal precision compare as text.
                 if read.at > since:
                     take(read)
 
@@ -214,6 +229,7 @@ def state_line(status: Json) -> str:
     expected = plain(str(status.get("expectedStart") or ""))
     latest = plain(str(status.get("expectedStartBy") or ""))
     line = f"{phase}: {message}" if message else phase
+    # Both figures are forecasts. The second one is the time of the 90th percentile.
     if phase == "Pending" and expected:
         line += f" (expected to start at about {expected}" + (f", by {latest})" if latest else ")")
     return line
@@ -245,10 +261,12 @@ class _PodFollower:
                 take=take,
                 container=self.container,
             )
+        # The outer loop requests the log again, from the last line that was shown.
         except errors.Unreachable:
             return  # it is asked for again
         except errors.NotFound:
             return  # the pod was replaced
+        # Another error, such as a missing right, cannot be repaired here. The user must see it.
         except errors.KubeError as error:
             what = f"log of pod {self.pod.name}"
             self.say(f"[{self.pod.index}] {refusal(error, what=what)}")
@@ -256,6 +274,7 @@ class _PodFollower:
 
 def _is_due(stream: asyncio.Task[None] | None, pod: StartedPod, container: str) -> bool:
     """Return whether a log must be requested, first or after it broke off."""
+    # An init container runs only once, so its log is complete at the end of its stream.
     return stream is None or (stream.done() and pod.is_running and container == CONTAINER)
 
 
@@ -264,6 +283,7 @@ def _logs(pods: list[StartedPod]) -> list[tuple[StartedPod, str]]:
     return [
         (pod, container)
         for pod in pods
+        # Init containers run first, so their lines come first.
         for container in (*pod.init_containers, *((CONTAINER,) if pod.has_begun else ()))
     ]
 
@@ -277,6 +297,7 @@ def _started(pod: Json) -> StartedPod | None:
         name
         for name, state in _states(pod, "initContainerStatuses").items()
         if not state.keys().isdisjoint(_BEGUN)
+        # The operator's own init containers are of interest only if they failed.
         and (not name.startswith(_OURS) or state.get("terminated", {}).get("exitCode"))
     )
     if not has_begun and not init_containers:
@@ -284,6 +305,7 @@ def _started(pod: Json) -> StartedPod | None:
     index = str(pod["metadata"].get("labels", {}).get(LABEL_INDEX, ""))
     return StartedPod(
         name=str(pod["metadata"]["name"]),
+        # A Pod without a valid index label still has a log, so show it as the first.
         index=index if index.isdecimal() else "0",
         is_running="running" in own,
         has_begun=has_begun,
@@ -299,5 +321,6 @@ def _states(pod: Json, field: str) -> dict[str, Json]:
 
 def log_line(line: bytes, *, index: str) -> LogLine:
     """Return a line with the time that the kubelet has put before it."""
+    # The kubelet separates the timestamp by one space. The text may contain more spaces.
     at, _, text = line.decode(errors="replace").partition(" ")
     return LogLine(at=at, index=index, text=text)

@@ -19,12 +19,14 @@ from drumline_planner.auto import recompute_words
 from drumline_planner.memory import Bill
 from drumline_planner.search import Planned
 
+# Widths are in units of the SVG. The page scales them.
 _BAND: Final = 1000
 _WIDTH: Final = 640
 _BAND_HEIGHT: Final = 36
 _LEFT: Final = 70
 _TOP: Final = 44
 _BOTTOM: Final = 262
+# Colours repeat after ten entries. The legend names each of them.
 _COLOURS: Final = (
     "#4c78a8",
     "#f58518",
@@ -41,8 +43,10 @@ _COLOURS: Final = (
 
 def memory_picture(bill: Bill) -> Markup:
     """Return the lines of a bill as one band, with the memory that may be used."""
+    # The scale includes the capacity, so an oversized layout reaches beyond the mark.
     scale = _BAND / max(bill.total, bill.capacity)
     entries = [(line.name, line.size * scale, gib(line.size)) for line in bill.lines]
+    # One unit less keeps the mark visible at the right edge.
     limit = min(bill.capacity * scale, _BAND - 1.0)
     mark = element("line", x1=limit, y1=0, x2=limit, y2=_BAND_HEIGHT, class_="limit")
     says = f"sum: {gib(bill.total)} of {gib(bill.capacity)} usable"
@@ -53,12 +57,14 @@ def step_picture(planned: Planned) -> Markup:
     """Return the parts of a step that take a thousandth of it, as one band."""
     time = planned.time
     scale = _BAND / time.seconds
+    # The longest part comes first, because it is the one to improve.
     ordered = sorted(time.parts.items(), key=lambda entry: -entry[1])
     return _band(
         "Parts of a step",
         [
             (str(part), seconds * scale, f"{duration(seconds)}, {_share(seconds / time.seconds)}")
             for part, seconds in ordered
+            # Smaller parts would be invisible, and the legend would be long.
             if seconds >= time.seconds / 1000
         ],
     )
@@ -66,6 +72,7 @@ def step_picture(planned: Planned) -> Markup:
 
 def front_picture(front: Sequence[Planned]) -> Markup:
     """Layouts of which none is both slower and larger than another."""
+    # GiB on the axis, since GPUs are sold by memory size in GiB.
     sizes = [each.bill.total / 2**30 for each in front]
     times = [each.time.seconds for each in front]
     return _scatter(
@@ -74,6 +81,8 @@ def front_picture(front: Sequence[Planned]) -> Markup:
             (
                 size,
                 each.time.seconds,
+                # Each point has a full description, because colours alone say nothing to a screen
+                # reader.
                 (
                     f"{each.layout}, micro-batch {each.setup.micro_batch},"
                     f" recompute {recompute_words(each)}: {gib(each.bill.total)},"
@@ -90,6 +99,7 @@ def front_picture(front: Sequence[Planned]) -> Markup:
 
 def curve_picture(points: Sequence[tuple[int, Planned]]) -> Markup:
     """Draw the speed per GPU by number of GPUs, doubling. It is level if more GPUs pay off."""
+    # Speed per GPU is level for perfect scaling, so losses are easy to see.
     speeds = [each.time.tokens_per_second / gpus for gpus, each in points]
     sizes = [float(gpus) for gpus, _ in points]
     return _scatter(
@@ -106,6 +116,7 @@ def curve_picture(points: Sequence[tuple[int, Planned]]) -> Markup:
             for (gpus, each), speed in zip(points, speeds, strict=True)
         ],
         across=_doubling(sizes, unit="GPUs", start=_LEFT, end=_WIDTH - 30),
+        # Zero belongs to the axis. Otherwise a small loss would look like a collapse.
         up=_linear([0.0, *speeds], unit="tokens/s of a GPU", start=_BOTTOM, end=_TOP),
     )
 
@@ -126,6 +137,7 @@ class _Axis:
     def place(self, value: float) -> float:
         """Return the position of a value."""
         low, high = self.low, self.high
+        # GPU counts double, so a logarithmic axis gives equal distances.
         if self.logarithmic:
             low, high, value = math.log(low), math.log(high), math.log(value)
         return self.start + (value - low) / (high - low) * (self.end - self.start)
@@ -134,7 +146,9 @@ class _Axis:
 def _linear(values: Sequence[float], *, unit: str, start: float, end: float) -> _Axis:
     """From a round number below the least to one above the largest, with about five ticks."""
     least, most = min(values), max(values)
+    # A spread of zero would divide by zero, so 5 % of the value is the minimum.
     spread = max(most - least, 0.05 * most)
+    # Steps are 1, 2 or 5 times a power of ten. The first one with at most five intervals wins.
     step = next(
         power * each
         for power in (10.0 ** math.floor(math.log10(spread / 5)) * 10**k for k in range(3))
@@ -142,6 +156,7 @@ def _linear(values: Sequence[float], *, unit: str, start: float, end: float) -> 
         if spread / (power * each) <= 5
     )
     first, last = math.floor(least / step), math.ceil(most / step)
+    # At least one interval, even if all values are equal.
     last = max(last, first + 1)
     return _Axis(
         unit=unit,
@@ -156,9 +171,12 @@ def _linear(values: Sequence[float], *, unit: str, start: float, end: float) -> 
 
 def _doubling(values: Sequence[float], *, unit: str, start: float, end: float) -> _Axis:
     """From the least to the largest, a tick at each doubling of the least, eight at most."""
+    # One point also needs a range, so the axis covers one doubling at least.
     least, most = min(values), max(*values, 2 * min(values))
     doublings = math.log2(most / least)
+    # Eight labels fit the width. Skip doublings beyond that.
     stride = max(1, math.ceil(doublings / 8))
+    # The small addition corrects rounding of the logarithm.
     ticks = tuple(
         least * 2**number for number in range(0, math.floor(doublings + 0.01) + 1, stride)
     )
@@ -187,12 +205,14 @@ def _band(
     for number, (name, width, figure) in enumerate(entries):
         colour = _COLOURS[number % len(_COLOURS)]
         says = f"{name}: {figure}"
+        # Half a unit is the minimum, so a tiny part stays visible and has a tooltip.
         piece = {"x": x, "y": 4, "width": max(width, 0.5), "height": _BAND_HEIGHT - 8}
         pieces.append(element("rect", element("title", says), **piece, fill=colour))
         legend.append(_entry(says, style=f"background:{colour}"))
         x += max(width, 0.5)
     legend += [] if last is None else [last]
     band = element(
+        # The title is the tooltip, and the label serves screen readers.
         "svg",
         element("title", title),
         joined(*pieces, *marks),
@@ -227,6 +247,7 @@ def _scatter(
         stepped: Each point counts until the next, and has its number.
     """
     placed = [(across.place(x), up.place(y), says) for x, y, says in points]
+    # A stepped curve shows that no layout exists between two points of the front.
     corner = " L{x:.1f} {before:.1f} L{x:.1f} {y:.1f}" if stepped else " L{x:.1f} {y:.1f}"
     path = f"M{placed[0][0]:.1f} {placed[0][1]:.1f}" + "".join(
         corner.format(x=x, y=y, before=before) for (_, before, _), (x, y, _) in pairwise(placed)
@@ -235,6 +256,7 @@ def _scatter(
         title,
         *_ticks(across, up),
         element("path", d=path, class_="curve"),
+        # Circles come after the curve, so they receive the mouse first.
         *(
             element("circle", element("title", says), cx=x, cy=y, r=5, fill=_COLOURS[1])
             for x, y, says in placed
@@ -272,6 +294,7 @@ def _ticks(across: _Axis, up: _Axis) -> Iterator[Markup]:
 
 
 def _share(value: float) -> str:
+    # The figure and its unit must stay on one line.
     """With a space at which no line breaks."""
     return percent(value).replace(" ", "\N{NO-BREAK SPACE}")
 

@@ -31,9 +31,11 @@ from drumline_planner.machine import link_of, wiring_of
 from drumline_planner.network import Topology, Wiring, cluster_of
 from drumline_planner.space import Choice, Goal, Outer
 
+# About a million GPUs. A larger number is a mistake, and the search would take too long.
 _MOST_GPUS = 1 << 20
 _GPU = "H100"
 _NETWORK = "infiniband-ndr"
+# Defaults for a compared layout: no parallelism except the sharded data parallelism.
 _COMPARED = {
     "data_parallel": DataParallel.FSDP.value,
     "replicate": "1",
@@ -74,6 +76,7 @@ def read_request(chosen: argparse.Namespace) -> PlanRequest:
     """
     try:
         return _request(chosen)
+    # The planner names the field. Only the type of the error changes here.
     except ConfigError as error:
         raise BadInput(str(error)) from None
 
@@ -84,6 +87,7 @@ def cluster_for(chosen: argparse.Namespace, gpus: int, *, job: JobFile | None = 
     Raises:
         ConfigError: a name is not known, or a size not positive.
     """
+    # Three sources in this order: arguments, the pool of the job, and the defaults.
     pool = job.hardware.config if job is not None and job.hardware is not None else None
     domain = chosen.domain if chosen.domain is not None else pool and pool.domain_gpus
     per_node = job.spec.gpus_per_node if job is not None else 8
@@ -93,11 +97,13 @@ def cluster_for(chosen: argparse.Namespace, gpus: int, *, job: JobFile | None = 
     wiring = Wiring(topology=Topology(chosen.topology), oversubscription=chosen.oversubscription)
     if chosen.group is not None:
         wiring = replace(wiring, group=_positive("--group", chosen.group))
+    # A user who sets the oversubscription describes another network than the pool's.
     elif pool is not None and chosen.oversubscription == 1:
         wiring = replace(wiring_of(pool), topology=wiring.topology)
     return cluster_of(
         named_gpu(chosen.gpu or (pool and pool.gpu) or _GPU),
         gpus=gpus,
+        # An explicit network also overrides the link of the pool.
         network=link_of(pool) if pool and not chosen.network else named_link(network),
         inside=None if chosen.inside is None else named_link(chosen.inside, field_name="--inside"),
         gpus_per_node=per_node,
@@ -107,16 +113,20 @@ def cluster_for(chosen: argparse.Namespace, gpus: int, *, job: JobFile | None = 
 
 
 def _request(chosen: argparse.Namespace) -> PlanRequest:
+    # Phase 1: the model and the sizes. The largest size decides the cluster.
     name, config, job = _config(chosen)
     sizes = _sizes(chosen.gpus or str(job.gpus if job is not None else 8))
     if not 0 <= chosen.reserve < 1:
         raise ConfigError(f"--reserve must be at least 0 and below 1, got {chosen.reserve:g}")
     cluster = cluster_for(chosen, sizes[-1], job=job)
+    # Phase 2: make the goal. A configuration with an automatic layout defines its own goal.
     if is_auto(config):
         goal = goal_of(config, cluster)
     else:
         goal = Goal(config=config, cluster=cluster, host_activations=True)
+    # Phase 3: the reserve and the pool's measured corrections.
     goal = replace(goal, reserve=float(chosen.reserve))
+    # Corrections apply only to the hardware on which they were measured.
     if job is not None and chosen.gpu is None:
         goal = replace(goal, constants=job.constants)
     return PlanRequest(
@@ -132,6 +142,7 @@ def _request(chosen: argparse.Namespace) -> PlanRequest:
 
 def _config(chosen: argparse.Namespace) -> tuple[str, TrainerConfig, JobFile | None]:
     """Return a name, the configuration, and the job that it is of."""
+    # Both or neither would leave the model ambiguous.
     if (chosen.model is None) == (chosen.dimensions is None):
         raise ConfigError("give exactly one of MODEL and --dimensions")
     if chosen.like is not None and not str(chosen.model).endswith((".yaml", ".yml")):
@@ -139,6 +150,7 @@ def _config(chosen: argparse.Namespace) -> tuple[str, TrainerConfig, JobFile | N
     if chosen.dimensions is not None:
         return "a model", _adjusted(chosen, model_source.from_sizes(chosen.dimensions)), None
     name: str = chosen.model
+    # The file name decides the kind, because a preset has no dot-yaml ending.
     if name.endswith((".yaml", ".yml")):
         job = read_job(name, like=None if chosen.like is None else _model(chosen.like))
         return name, _overridden(chosen, job.config), job
@@ -152,12 +164,14 @@ def _model(name: str) -> ModelConfig:
         ConfigError: the model is invalid.
         BadInput: the file cannot be read.
     """
+    # A config.json of Hugging Face describes the dimensions of a model.
     if name.endswith(".json"):
         return model_source.from_hugging_face(_json(name))
     return model_source.preset(name)
 
 
 def _adjusted(chosen: argparse.Namespace, model: ModelConfig) -> TrainerConfig:
+    # Common values of a pretraining run. Options override each of them.
     base = TrainerConfig(
         model=model,
         data=DataConfig(sequence_length=4096),
@@ -169,6 +183,7 @@ def _adjusted(chosen: argparse.Namespace, model: ModelConfig) -> TrainerConfig:
 
 def _overridden(chosen: argparse.Namespace, config: TrainerConfig) -> TrainerConfig:
     memory = config.memory
+    # Offloading replaces the whole memory setting but keeps the recomputation.
     if chosen.offload_optimizer:
         memory = MemoryConfig(recompute=memory.recompute, offload_optimizer=Offload.CPU)
     data = config.data
@@ -185,6 +200,7 @@ def _overridden(chosen: argparse.Namespace, config: TrainerConfig) -> TrainerCon
         data=data,
         global_batch_size=batch,
         precision=Precision(chosen.precision) if chosen.precision else config.precision,
+        # fp8 can only be switched on, because a flag has no negative form.
         fp8=config.fp8 or chosen.fp8,
         lora=lora,
         memory=memory,
@@ -193,6 +209,7 @@ def _overridden(chosen: argparse.Namespace, config: TrainerConfig) -> TrainerCon
 
 def _json(name: str) -> Mapping[str, Any]:
     text, _ = read_text(name)
+    # A real config.json has a few KiB. The bound protects the parser.
     if len(text) > 1 << 20:
         raise BadInput(f"{name}: a config.json must have less than 1 MiB, got {len(text)} bytes")
     try:
@@ -208,6 +225,7 @@ def _sizes(text: str) -> tuple[int, ...]:
     """`64`, or `8..1024`: doubled from the first to the last."""
     first, dots, last = text.partition("..")
     try:
+        # One number is a range of one size.
         low, high = int(first), int(last) if dots else int(first)
     except ValueError:
         raise ConfigError(
@@ -216,6 +234,7 @@ def _sizes(text: str) -> tuple[int, ...]:
     if not 1 <= low <= high <= _MOST_GPUS:
         raise ConfigError(f"--gpus must be between 1 and {_MOST_GPUS} and increase, got {text}")
     sizes: list[int] = []
+    # Doubling covers the range with few plans. Each plan takes seconds.
     while low <= high:
         sizes.append(low)
         low *= 2
@@ -224,6 +243,7 @@ def _sizes(text: str) -> tuple[int, ...]:
 
 def _choice(text: str) -> Choice:
     """Return a layout written as `tensor=8,pipeline=4`."""
+    # Start from defaults, so that a user names only the interesting fields.
     values, given = dict(_COMPARED), set[str]()
     for part in filter(None, (part.strip() for part in text.split(","))):
         name, equals, value = part.partition("=")
@@ -233,11 +253,13 @@ def _choice(text: str) -> Choice:
             raise ConfigError(
                 f"--compare: {name} has no value; for example {name}={values[name] or 2}"
             )
+        # A repeated name is a typing mistake. The last value would win silently.
         if name in given:
             raise ConfigError(f"--compare: {name} is given twice")
         values[name] = value
         given.add(name)
     schedule = _member(Schedule, "schedule", values)
+    # An interleaved schedule needs at least two stages per rank.
     stages = values["stages_per_rank"] or ("2" if schedule.interleaves else "1")
 
     def number(name: str) -> int:
@@ -271,6 +293,7 @@ def _on_host(value: str) -> bool:
 
 
 def _member(kind: Any, name: str, values: Mapping[str, str]) -> Any:
+    # The error lists the legal values, so users need not open the docs.
     legal = [member.value for member in kind]
     if values[name] not in legal:
         raise ConfigError(unknown(f"--compare {name}", values[name], legal))

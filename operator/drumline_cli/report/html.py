@@ -24,11 +24,13 @@ _WORDS: Final = "words"
 
 def render(report: JobReport) -> str:
     """Return the whole document."""
+    # The style is inlined, so one file works as an attachment without a server.
     style = Markup(files("drumline_cli.report").joinpath("report.css").read_text(encoding="utf-8"))
     head = element(
         "head",
         element("meta", charset="utf-8"),
         element("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        # The policy is a second barrier after escaping. It also forbids requests to other hosts.
         element("meta", http_equiv="Content-Security-Policy", content=_POLICY),
         element("title", f"{report.namespace}/{report.name}: {report.phase}"),
         element("style", style),
@@ -45,6 +47,7 @@ def sections(report: JobReport, *, above: str = "", second: str = "") -> Markup:
         above: markup over its header.
         second: markup below its header.
     """
+    # The order follows a reader's questions: state, what to do, training, faults, costs.
     parts = (
         above,
         _header(report),
@@ -59,6 +62,7 @@ def sections(report: JobReport, *, above: str = "", second: str = "") -> Markup:
         _events(report),
         _footer(report),
     )
+    # A section without data is left out, so a short job has a short page.
     return joined(*(part for part in parts if part))
 
 
@@ -76,6 +80,7 @@ def _header(report: JobReport) -> Markup:
 
 
 def _progress(report: JobReport) -> Markup:
+    # Without a total number of steps, a bar would mislead.
     if report.progress is None:
         return Markup("")
     label = f"{percent(report.progress)} of its steps are done"
@@ -83,6 +88,7 @@ def _progress(report: JobReport) -> Markup:
     return element(
         "svg",
         bar,
+        # The viewBox is a percentage, and the style stretches it to the page.
         class_="progress",
         viewBox="0 0 100 1",
         preserveAspectRatio="none",
@@ -92,6 +98,7 @@ def _progress(report: JobReport) -> Markup:
 
 
 def _next_steps(report: JobReport) -> Markup:
+    # An empty list would leave the reader in doubt, so the page states that nothing is needed.
     steps = report.next_steps or ("Nothing. You do not need to do anything.",)
     listed = element("ul", *(element("li", step) for step in steps))
     return _section("What to do", listed, class_="todo" if report.next_steps else "todo none")
@@ -103,9 +110,11 @@ def _training(report: JobReport) -> Markup:
     stacked = step_charts.parts(report.series)
     drawn: list[Markup] = []
     for title, line in zip(step_charts.FIGURES, lines, strict=True):
+        # The stacked chart contains the step time, so the single line would repeat it.
         if line and not (stacked and title == "Seconds a step"):
             drawn.append(element("h3", title))
             drawn.append(line)
+            # Marks appear only in the chart of the loss.
             drawn.append(_line_legend(report) if title == "Loss" else Markup(""))
     if stacked:
         keys = (
@@ -134,6 +143,7 @@ def _compute_by_rank(report: JobReport) -> list[Markup]:
 
 def _line_legend(report: JobReport) -> Markup:
     generations = {point.generation for point in report.series} - {None}
+    # More than one generation means that the membership changed during the run.
     keys = [
         element("li", element("span", "\u25b2", class_="marker saved"), "checkpoint")
         if any(point.checkpoint for point in report.series)
@@ -149,6 +159,7 @@ def _line_legend(report: JobReport) -> Markup:
 def _timeline(report: JobReport) -> Markup:
     if not report.timeline:
         return Markup("")
+    # A dictionary removes duplicates and keeps the order of first appearance.
     states = dict.fromkeys(stretch.state for stretch in report.timeline)
     keys = [element("li", charts.key(state), state) for state in states]
     if report.incidents:
@@ -159,6 +170,7 @@ def _timeline(report: JobReport) -> Markup:
 def _last_incident(report: JobReport) -> Markup:
     if not report.incidents:
         return Markup("")
+    # Incidents are sorted, newest first.
     last = report.incidents[0]
     state = "recovered in" if last.over else "not finished"
     cause = element("p", element("strong", last.fault_class), f": {last.cause}", class_="cause")
@@ -173,6 +185,7 @@ def _last_incident(report: JobReport) -> Markup:
             ("State", last.tier),
             ("Led to", f"membership {last.number} (generation.attempt)"),
         )
+        # Rows without a value are dropped, because older records lack some figures.
         if row[1]
     )
     picture = charts.recovery(last) if last.stages else Markup("")
@@ -188,6 +201,7 @@ def _last_incident(report: JobReport) -> Markup:
 
 
 def _shares(report: JobReport) -> Markup:
+    # A job that never held a GPU has no shares.
     if report.goodput is None:
         return Markup("")
     rows = [
@@ -220,6 +234,7 @@ def _budgets(report: JobReport) -> Markup:
 
 
 def _incidents(report: JobReport) -> Markup:
+    # The last incident has a section of its own, so one incident needs no table.
     if len(report.incidents) < 2:
         return Markup("")
     columns = {
@@ -248,6 +263,7 @@ def _incident_row(incident: IncidentReport) -> tuple[str, ...]:
 
 
 def _events(report: JobReport) -> Markup:
+    # Reasons and notes are text of other components. `element` escapes them.
     rows = [
         (
             "" if event.at is None else clock(event.at),
@@ -259,6 +275,7 @@ def _events(report: JobReport) -> Markup:
     ]
     if not rows:
         return Markup("")
+    # Notes may be long, so their column wraps.
     columns = {"when": None, "reason": None, "what": _WORDS, "times": _FIGURE}
     return _section("Events", _table("Events", columns, rows))
 
@@ -283,6 +300,7 @@ def _facts(rows: Iterable[tuple[str, str]], *, class_: str = "facts") -> Markup:
 def _table(
     title: str, columns: Mapping[str, str | None], rows: Iterable[tuple[str, ...]]
 ) -> Markup:
+    # Figures are aligned by their digits, and words may wrap.
     """Return a table with a kind per column: `figure` at the right, `words` that may wrap."""
     head = (element("th", name, scope="col", class_=kind) for name, kind in columns.items())
     body = (
@@ -298,4 +316,5 @@ def _table(
     table = element(
         "table", element("thead", element("tr", *head)), element("tbody", *body), aria_label=title
     )
+    # A focusable group lets keyboard users scroll a wide table.
     return element("div", table, class_="wide", tabindex="0", role="group", aria_label=title)

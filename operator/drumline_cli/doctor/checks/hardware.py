@@ -45,22 +45,27 @@ AHEAD_LIMIT_SECONDS: Final = 30.0
 
 def gpus(nodes: tuple[NodeFact, ...], slices: tuple[DeviceSlice, ...]) -> Iterator[Result]:
     """Check whether nodes with GPUs offer them as countable resources."""
+    # Drivers are named gpu.VENDOR, so the prefix is removed for the comparison.
     by_dra = {(device.node, device.driver.removeprefix("gpu.")) for device in slices}
     hidden: dict[str, list[str]] = {}
     by_claims_alone: dict[str, list[str]] = {}
     broken: list[str] = []
     offered = 0
     for node in nodes:
+        # Resources of other domains, such as RDMA devices, are not GPUs.
         devices = {key: count for key, count in node.capacity.items() if _vendor(key)}
         offered += sum(node.allocatable.get(key, 0) for key in devices)
+        # A device plugin removes unhealthy devices from allocatable, but not from capacity.
         broken += [
             f"{node.name} ({node.allocatable.get(key, 0)} of {count} {key})"
             for key, count in devices.items()
             if node.allocatable.get(key, 0) < count
         ]
+        # Labels show GPUs that no device plugin offers. DRA is one explanation.
         for vendor in sorted(_labelled(node) - {_vendor(key) for key in devices if devices[key]}):
             lacking = by_claims_alone if (node.name, vendor) in by_dra else hidden
             lacking.setdefault(vendor, []).append(node.name)
+    # One finding per vendor, with its nodes, keeps the output short.
     for vendor, names in hidden.items():
         yield CheckFailed(
             message=f"labels report GPUs on {some(names)}, but no kubelet offers {VENDORS[vendor]}",
@@ -76,11 +81,13 @@ def gpus(nodes: tuple[NodeFact, ...], slices: tuple[DeviceSlice, ...]) -> Iterat
             " docs/accelerators.md)",
         )
     if broken:
+        # Unhealthy devices are a warning, because the other GPUs still work.
         yield Warned(
             message=f"devices are unhealthy on {some(broken)}",
             fix="check the log of the device plugin on these nodes, nvidia-smi and dmesg (Xid)",
         )
     if not hidden and not by_claims_alone:
+        # A success needs GPUs. An empty cluster must not look healthy.
         if offered:
             yield Passed(message=f"{many(offered, 'GPU')} are offered")
         else:
@@ -96,10 +103,12 @@ def pools(pools: tuple[PoolFact, ...], nodes: tuple[NodeFact, ...]) -> Iterator[
     if not pools:
         yield Warned(message="there is no GpuPool, so no job can start", fix=_a_pool(nodes))
         return
+    # Each pool gets one result. An overlap hides further findings about the same nodes.
     for pool in pools:
         members, resource = members_of(pool, nodes), pool.spec.gpu_resource
         rivals = _rivals(pool, members, pools)
         yield _overlap(pool, rivals) if rivals else _pool(pool, members)
+        # Pods on a shared GPU compete for its memory, so a gang must not depend on it.
         shared = [node.name for node in members if shares_gpus(node.labels)]
         if shared:
             yield Warned(
@@ -108,10 +117,12 @@ def pools(pools: tuple[PoolFact, ...], nodes: tuple[NodeFact, ...]) -> Iterator[
                 fix="offer whole GPUs to gangs, or isolated partitions (MIG, spec.partitions);"
                 " docs/accelerators.md",
             )
+    # A node with GPUs outside all pools is often a forgotten label.
     selected = {node.name for pool in pools for node in members_of(pool, nodes)}
     outside = [
         node.name
         for node in nodes
+        # Only resources that some pool counts are of interest.
         if node.name not in selected
         and any(node.allocatable.get(pool.spec.gpu_resource) for pool in pools)
     ]
@@ -128,12 +139,14 @@ def _pool(pool: PoolFact, members: Sequence[NodeFact]) -> Result:
     without = [
         node.name
         for node in members
+        # A pool with DRA devices has no countable resource on its nodes.
         if not node.allocatable.get(resource) and pool.spec.devices is None
     ]
     products = {
         node.labels[label] for node in members for label in PRODUCTS if label in node.labels
     }
     total = sum(node.allocatable.get(resource, 0) for node in members)
+    # Three findings by severity of the cause: no nodes, no GPUs, mixed GPUs.
     if not members:
         return Warned(
             message=no_nodes(pool=pool.name, selector=_selector(pool.spec.node_selector)),
@@ -146,6 +159,7 @@ def _pool(pool: PoolFact, members: Sequence[NodeFact]) -> Result:
             ),
             fix="see the check GPUs, or narrow the pool's nodeSelector",
         )
+    # A gang trains in lockstep, so the slowest GPU sets the pace.
     if len(products) > 1:
         return Warned(
             message=f"{pool.name}: its GPUs differ ({some(products)}); a gang can get both"
@@ -161,11 +175,13 @@ def _pool(pool: PoolFact, members: Sequence[NodeFact]) -> Result:
 def topology(pools: tuple[PoolFact, ...], nodes: tuple[NodeFact, ...]) -> Iterator[Result]:
     """Check whether nodes have labels for their place in the network."""
     levels = [(pool, level) for pool in pools for level in pool.spec.topology_levels or ()]
+    # A pool without levels is valid. Its gangs ignore the network.
     if not levels:
         yield Passed(message="no pool defines levels of its network")
         return
     for pool, level in levels:
         members = members_of(pool, nodes)
+        # A node without the label cannot join a domain, so gangs with a required level skip it.
         lacking = [node.name for node in members if level.node_label not in node.labels]
         if lacking:
             yield CheckFailed(
@@ -190,6 +206,7 @@ def clocks(clocks: tuple[NodeClock, ...]) -> Iterator[Result]:
     if not clocks:
         yield Passed(message="no node has renewed a Lease with a time")
         return
+    # Two limits: a warning about wrong times, and a failure about missed terminations.
     far = [clock for clock in clocks if abs(clock.ahead_seconds) > AHEAD_LIMIT_SECONDS]
     off = [
         clock
@@ -213,6 +230,7 @@ def clocks(clocks: tuple[NodeClock, ...]) -> Iterator[Result]:
             fix=fix,
         )
     if not far and not off:
+        # One second is the precision of the measurement.
         widest = max(abs(clock.ahead_seconds) for clock in clocks)
         yield Passed(
             message=f"{many(len(clocks), 'node')} within {duration(max(widest, 1))} of the API"
@@ -223,6 +241,7 @@ def clocks(clocks: tuple[NodeClock, ...]) -> Iterator[Result]:
 def members_of(pool: PoolFact, nodes: Iterable[NodeFact]) -> list[NodeFact]:
     """Return the nodes that a pool selects."""
     wanted = pool.spec.node_selector.items()
+    # A selector matches if its pairs are a subset of the labels.
     return [node for node in nodes if wanted <= node.labels.items()]
 
 
@@ -249,6 +268,7 @@ def _vendor(resource: str) -> str | None:
 
 def _labelled(node: NodeFact) -> set[str]:
     return {
+        # An absent label and the text false mean the same.
         vendor
         for label, vendor in GPU_LABELS.items()
         if node.labels.get(label, "false") not in {"false", ""}
@@ -270,6 +290,7 @@ def _selector(labels: Mapping[str, str]) -> str:
 def _a_pool(nodes: Iterable[NodeFact]) -> str:
     """Return the command that makes a pool of what nodes say of themselves."""
     labels = (
+        # The first label of any GPU node is a good guess for a selector.
         {label: node.labels[label]}
         for node in nodes
         for label in GPU_LABELS
@@ -281,4 +302,5 @@ def _a_pool(nodes: Iterable[NodeFact]) -> str:
         "metadata": {"name": "gpus"},
         "spec": {"nodeSelector": next(labels, {"nvidia.com/gpu.present": "true"})},
     }
+    # A JSON manifest fits on one line, so users can paste the command.
     return f"kubectl apply -f - <<< '{json.dumps(manifest)}'"
