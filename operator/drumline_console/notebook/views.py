@@ -23,11 +23,13 @@ from drumline_console.notebook.cards import bar, bullets, card, facts, log, sent
 
 Json = dict[str, Any]
 R = TypeVar("R", bound=OverviewRow)
+# A longer list would fill the notebook. The report's page has all events.
 _MOST_EVENTS = 10
 
 
 def row_values(row: OverviewRow) -> Json:
     """Return every field by its JSON name, with defaults for missing values."""
+    # Encoding drops defaults, so they are added again. Every row then has the same columns.
     given: Json = msgspec.json.decode(msgspec.json.encode(row))
     return {
         field.encode_name: given.get(field.encode_name, field.default)
@@ -63,6 +65,7 @@ class _RowView(Generic[R]):
         return iter(self.items)
 
     def _with_remarks(self, shown: str) -> str:
+        # Remarks follow the rows, because rows are what the user asked for.
         return "\n".join((shown.rstrip("\n"), *self.remarks))
 
 
@@ -70,6 +73,7 @@ class _RowView(Generic[R]):
 class JobTable(_RowView[JobRow]):
     """Jobs: first those that hold GPUs, then pending jobs, then ended jobs."""
 
+    # Plain text for terminals. Jupyter prefers the HTML form if both exist.
     def __repr__(self) -> str:
         return self._with_remarks(tables.jobs(self.items, now=self.as_of, namespaces=True))
 
@@ -88,6 +92,7 @@ class QueueTable(_RowView[QueueRow]):
     def _repr_html_(self) -> str:
         parts: list[str] = []
         for row in self.items:
+            # One block per queue. A queue without jobs still shows its quota.
             parts += [
                 title(row.queue),
                 *(sentence(tables.quota_sentence(quota)) for quota in row.quotas),
@@ -98,6 +103,7 @@ class QueueTable(_RowView[QueueRow]):
                 ),
                 _line(row.waiting, now=self.as_of),
             ]
+        # An empty result is also an answer. A blank cell would look like a failure.
         return card(*(parts or [sentence("no queues")]), as_of=self.as_of, remarks=self.remarks)
 
 
@@ -125,6 +131,7 @@ class WhyView:
 
     def _repr_html_(self) -> str:
         why, job, now = self.card, self.card.job, self.as_of
+        # Only a pending job has a position. The same card also shows a running job.
         waits = job.position is not None
         holders = [
             (
@@ -137,6 +144,7 @@ class WhyView:
         ]
         return card(
             title(f"{job.namespace}/{job.name}", job.phase, job.reason),
+            # The message contains figures, such as the GPUs that are free.
             sentence(job.message),
             facts(
                 (
@@ -146,6 +154,7 @@ class WhyView:
                     ("Quota", ", ".join(map(tables.quota_sentence, why.quotas))),
                 )
             ),
+            # Tables come after the facts, because they can be long.
             _line(why.ahead, now=now),
             table(("holders of GPUs it can get", "queue", "GPUs", "ends"), holders),
             bullets("What to do:", why.advice),
@@ -166,6 +175,7 @@ class ReportView:
 
     def rows(self) -> list[Json]:
         """Return its incidents as plain values, newest first."""
+        # Incidents are dataclasses, not API rows, so their names stay in Python style.
         return [asdict(incident) for incident in self.report.incidents]
 
     def page(self) -> str:
@@ -173,10 +183,12 @@ class ReportView:
         return html.render(self.report)
 
     def __repr__(self) -> str:
+        # No colours, because the text may be written to a file.
         return text.render(self.report, colours=False).rstrip("\n")
 
     def _repr_html_(self) -> str:
         report = self.report
+        # Convert times and durations here. The card itself only lays out text.
         incidents = [
             (
                 clock(each.at),
@@ -194,6 +206,7 @@ class ReportView:
         return card(
             title(f"{report.namespace}/{report.name}", report.phase, report.reason),
             sentence(report.summary),
+            # The progress bar is left out while the number of steps is unknown.
             Markup("") if report.progress is None else bar(report.progress),
             facts((*((fact.name, fact.value) for fact in report.facts), ("Goodput", goodput))),
             table(("incident", "class", "cause", "root cause", "took"), incidents),
@@ -241,6 +254,7 @@ def job_text(row: JobRow, *, now: float) -> str:
 
 def job_card(row: JobRow, *, as_of: float, remarks: Sequence[str]) -> str:
     """Return a job's card: its phase, its progress, and when it starts or ends."""
+    # A share needs both figures. A job of unknown length has no bar.
     share = row.step / row.total_steps if row.step is not None and row.total_steps else None
     speed = "" if row.tokens_per_second is None else f"{count(row.tokens_per_second)} tokens/s"
     return card(
@@ -260,12 +274,14 @@ def job_card(row: JobRow, *, as_of: float, remarks: Sequence[str]) -> str:
                 ("Now", tables.detail(row, now=as_of)),
             )
         ),
+        # The detail contains the position, or the expected end.
         as_of=as_of,
         remarks=remarks,
     )
 
 
 def _job_table(rows: Sequence[JobRow], *, now: float) -> Markup:
+    # Columns match `drumline list`, so users can compare both.
     heads = ("job", "queue", "phase", "GPUs", "step", "loss", "detail")
     cells = [
         (
@@ -285,6 +301,7 @@ def _job_table(rows: Sequence[JobRow], *, now: float) -> Markup:
 def _line(rows: Sequence[JobRow], *, now: float) -> Markup:
     heads = ("#", "job", "GPUs", "starts", "why")
     cells = [
+        # A job that is not in line has no position.
         (
             str(row.position or ""),
             f"{row.namespace}/{row.name}",

@@ -29,6 +29,7 @@ from drumline_console.ui.action_pages import priority_choice
 from drumline_console.ui.links import job_path
 from drumline_console.ui.parts import NOTHING, document, foot, section, table
 
+# Limits keep the answer and the computation small.
 MOST_ROWS: Final = 50
 MOST_NODES: Final = 10_000
 MOST_GPUS: Final = 100_000
@@ -42,11 +43,13 @@ def question(fields: Mapping[str, str]) -> Change | None:
     Raises:
         BadInput: the question is invalid.
     """
+    # An empty choice of the form means no change.
     priority = fields.get("priority") or None
     match fields.get("ask"):
         case None:
             return None
         case "queue":
+            # A negative number asks about a smaller quota.
             gpus = _number(fields, "gpus", low=-MOST_GPUS, high=MOST_GPUS)
             return MoreQuota(queue=_text(fields, "queue"), pool=_text(fields, "pool"), gpus=gpus)
         case "job":
@@ -56,9 +59,11 @@ def question(fields: Mapping[str, str]) -> Change | None:
             return NewJob(
                 queue=_text(fields, "queue"),
                 nodes=_number(fields, "nodes", low=1, high=MOST_NODES),
+                # Zero GPUs is a CPU job. 64 is a bound against typing mistakes.
                 gpus_per_node=_number(fields, "gpus", low=0, high=64),
                 priority=priority,
             )
+        # The address may be edited by hand, so an unknown kind is reported.
         case other:
             raise BadInput(f"ask must be queue, job or new, got {other!r}")
 
@@ -72,6 +77,7 @@ def what_if(cluster: ClusterObjects, asked: Change | None, answer: WhatIfAnswer 
     parts = (
         element("nav", element("a", "\N{LEFTWARDS ARROW} all jobs", href="./")),
         element("header", element("h1", "What if"), element("p", lead, class_="lead")),
+        # The answer comes first, because the user pressed the button for it.
         _answer(asked, answer),
         section("A queue had more GPUs", _of_queue(cluster, asked)),
         section("A job requested other nodes", _of_job(cluster, asked)),
@@ -98,7 +104,9 @@ def in_words(change: Change) -> str:
 
 def _answer(asked: Change | None, answer: WhatIfAnswer | None) -> Markup:
     if asked is None:
+        # The empty section stays in the page, since the script replaces it.
         return element("section", id="answer", hidden="")
+    # A link of another site must not start an expensive computation.
     if answer is None:
         heading = element("h2", in_words(asked))
         why = element(
@@ -110,6 +118,7 @@ def _answer(asked: Change | None, answer: WhatIfAnswer | None) -> Markup:
     more = f"{many(left, 'job')} more would change. " if left > 0 else ""
     same = f"Nothing would change for {many(answer.unchanged, 'job')}." if answer.unchanged else ""
     nothing = element("p", "The next cycle would make the same decisions.")
+    # `aria-live` lets screen readers read the new answer.
     return element(
         "section",
         element("h2", in_words(asked)),
@@ -125,10 +134,13 @@ def _answer(asked: Change | None, answer: WhatIfAnswer | None) -> Markup:
 
 
 def _cells(row: ChangedDecision, *, as_of: float) -> tuple[str, ...]:
+    # A job can be absent on one side: it starts to exist, or its decision disappears.
     shown = row.then or row.now
     name: str = element("strong", row.job) if row.asked else row.job
+    # The invented job has no page.
     known = row.now is not None or not row.asked
     link = element("a", name, href=job_path(row.job)) if known else name
+    # No decision on both sides: only the job of the question appears like this.
     if shown is None:
         return (link, *([NOTHING] * (len(_HEADS) - 2)), "continues unchanged")
     return (
@@ -150,12 +162,14 @@ def _verdict(decision: JobDecision | None) -> str:
 def _starts(row: ChangedDecision, *, as_of: float) -> str:
     then = _start(row.then, as_of=as_of)
     now = _start(row.now, as_of=as_of)
+    # The current forecast is shown only if it differs.
     return then if now in {then, NOTHING} else f"{then} (now {now})"
 
 
 def _start(decision: JobDecision | None, *, as_of: float) -> str:
     if decision is None:
         return NOTHING
+    # A placed job starts in this cycle, so there is no forecast.
     if decision.verdict is JobVerdict.PLACED:
         return "at once"
     if decision.verdict is not JobVerdict.WAITS:
@@ -175,6 +189,7 @@ def _why(decision: JobDecision | None) -> str:
 
 def _of_queue(cluster: ClusterObjects, asked: Change | None) -> Markup:
     known = asked if isinstance(asked, MoreQuota) else None
+    # Only pools with a quota are offered.
     pools = {quota.gpu_pool for queue in cluster.queues for quota in queue.spec.quotas}
     return _question(
         "queue",
@@ -195,6 +210,7 @@ def _of_job(cluster: ClusterObjects, asked: Change | None) -> Markup:
                 "input",
                 name="job",
                 value=known.job if known else "",
+                # The name is typed, because a select with thousands of jobs would be unusable.
                 placeholder="namespace/name",
                 required="",
                 spellcheck="false",
@@ -207,6 +223,7 @@ def _of_job(cluster: ClusterObjects, asked: Change | None) -> Markup:
 
 def _of_new(cluster: ClusterObjects, asked: Change | None) -> Markup:
     known = asked if isinstance(asked, NewJob) else None
+    # Eight is the usual size of a GPU node.
     gpus = known.gpus_per_node if known else 8
     return _question(
         "new",
@@ -224,10 +241,12 @@ def _of_new(cluster: ClusterObjects, asked: Change | None) -> Markup:
 def _question(ask: str, *fields: Markup) -> Markup:
     kind = element("input", type="hidden", name="ask", value=ask)
     button = element("button", "Ask")
+    # GET puts the question into the address, so it can be shared.
     return element("form", kind, *fields, button, method="get", action="what-if", class_="fields")
 
 
 def _slider(name: str, words: str, *, low: int, high: int, value: int) -> Markup:
+    # The range must contain the current value, or the browser would change it.
     high = max(high, value)
     field = element(
         "input", type="range", name=name, min=min(low, value), max=high, step=1, value=value
@@ -254,6 +273,7 @@ def _queues(cluster: ClusterObjects) -> list[str]:
 
 
 def _nodes(cluster: ClusterObjects) -> int:
+    # A reader without rights on nodes still gets a slider.
     return min(len(cluster.nodes) or 64, MOST_NODES)
 
 
@@ -271,6 +291,7 @@ def _text(fields: Mapping[str, str], name: str) -> str:
 def _number(fields: Mapping[str, str], name: str, *, low: int, high: int) -> int:
     try:
         number = int(_text(fields, name))
+    # The form sends text. `int` rejects everything else.
     except ValueError:
         raise BadInput(f"{name}: want a whole number") from None
     if not low <= number <= high:
