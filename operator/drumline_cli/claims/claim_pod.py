@@ -28,6 +28,7 @@ Json = dict[str, Any]
 CONTAINER: Final = "files"
 SCRATCH: Final = "/scratch"
 """An empty folder of the pod."""
+# A day suffices for large copies, and bounds a pod that nobody deletes.
 LIFE_SECONDS: Final = 24 * 3600
 _PAUSE_SECONDS: Final = 1.0
 _HOPELESS: Final = frozenset(
@@ -63,6 +64,7 @@ class ClaimPod:
 
 def manifest(pod: ClaimPod) -> Json:
     """Return the pod."""
+    # One volume per claim, even if the claim is mounted twice.
     claims = dict.fromkeys(name for name, _ in pod.claims.values())
     volumes: list[Json] = [
         {"name": f"claim-{number}", "persistentVolumeClaim": {"claimName": name}}
@@ -73,7 +75,9 @@ def manifest(pod: ClaimPod) -> Json:
         {"name": f"claim-{number_of[name]}", "mountPath": path, "readOnly": read_only}
         for path, (name, read_only) in pod.claims.items()
     ]
+    # None leaves the identity to the namespace, as on OpenShift.
     identity: Json = {} if pod.user is None else {"runAsUser": pod.user, "runAsGroup": pod.user}
+    # fsGroup makes a new volume writable for the user.
     group: Json = {} if pod.user is None else {"fsGroup": pod.user}
     container: Json = {
         "name": CONTAINER,
@@ -83,6 +87,7 @@ def manifest(pod: ClaimPod) -> Json:
         "volumeMounts": [*mounts, {"name": "scratch", "mountPath": SCRATCH}],
         "resources": {
             "requests": {"cpu": "100m", "memory": "128Mi"},
+            # No CPU limit: a copy should use the idle CPUs of its node.
             "limits": {"memory": pod.memory},
         },
         "securityContext": {
@@ -101,6 +106,7 @@ def manifest(pod: ClaimPod) -> Json:
             "runAsNonRoot": True,
             **identity,
             **group,
+            # A large volume would otherwise take minutes to change its groups.
             "fsGroupChangePolicy": "OnRootMismatch",
             "seccompProfile": {"type": "RuntimeDefault"},
         },
@@ -134,6 +140,7 @@ async def running_pod(
     """
     what = f"pod {namespace}/{pod.name}"
     try:
+        # The names of pods are random, so a conflict is not expected.
         made = await writes.create(client, PODS, body=manifest(pod), namespace=namespace)
     except errors.NotFound:
         raise NotAnswered(f"namespace {namespace!r} does not exist") from None
@@ -142,11 +149,14 @@ async def running_pod(
     try:
         await _wait(client, pod.name, namespace=namespace, seconds=seconds, say=say)
         yield
+    # Also after Ctrl-C and errors: a forgotten pod would hold its volume.
     finally:
         try:
+            # The uid protects a pod of the same name that somebody else has created.
             await writes.delete(client, PODS, name=pod.name, uid=made.uid, namespace=namespace)
         except errors.NotFound:
             pass
+        # A failed deletion must not hide the result of the command.
         except errors.KubeError as error:
             say(f"drumline: {refusal(error, what=what, verb='delete')}; delete it")
 
@@ -168,12 +178,15 @@ async def _wait(
         except errors.KubeError as error:
             raise NotAnswered(refusal(error, what=f"pod {namespace}/{name}")) from None
         status = cast("Json", json.loads(raw).get("status") or {})
+        # Running is enough. The pod has no readiness probe.
         if _runs(status):
             return
         line = waits_for(status)
+        # Print a reason only when it changes.
         if line and line != last:
             last = line
             say(f"waiting for pod {name}: {line}")
+        # These states need another image or name, so waiting is useless.
         if _is_hopeless(status):
             raise NotAnswered(f"pod {namespace}/{name} cannot start: {line}")
         if time.monotonic() > end:
@@ -188,9 +201,11 @@ def waits_for(status: Mapping[str, Any]) -> str:
     """Return why a pod does not run yet, fit for a terminal."""
     for container in status.get("containerStatuses") or ():
         waiting = container.get("state", {}).get("waiting")
+        # ContainerCreating is normal for seconds, and says nothing.
         if waiting and waiting.get("reason") != "ContainerCreating":
             return plain(f"{waiting.get('reason')}: {waiting.get('message') or ''}"[:500])
     for condition in status.get("conditions") or ():
+        # The scheduler explains here why no node fits.
         if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
             return plain(str(condition.get("message") or condition.get("reason") or "")[:500])
     return plain(str(status.get("message") or "")[:500])
@@ -219,6 +234,7 @@ def remote_command(cluster: ChosenCluster, pod: str) -> Callable[[Sequence[str]]
         NotAnswered: kubectl is not installed.
     """
     program = kubectl()
+    # The program travels with each call, so the image needs only python3.
     text = Path(__file__).with_name("remote_program.py").read_text(encoding="utf-8")
     start = [program, *cluster.options, "exec", "-i", pod, f"--container={CONTAINER}", "--"]
     return lambda arguments: [*start, "python3", "-c", text, *arguments]

@@ -17,6 +17,7 @@ from drumline_cli.convert.roles import role_name, role_of
 
 KUEUE_QUEUE: Final = "kueue.x-k8s.io/queue-name"
 _KUEUE_CLASS: Final = "kueue.x-k8s.io/priority-class"
+# The API server sets these fields, so they are no content of a job.
 _OF_THE_SERVER: Final = (
     "creationTimestamp",
     "generation",
@@ -58,11 +59,13 @@ def head_of(document: Fields) -> JobHead:
     Raises:
         ConversionError: it has no name that a TrainingJob can have.
     """
+    # Phase 1: fields without a note, because every object has them.
     for name in ("apiVersion", "kind", "status"):
         document.raw(name)
     fields = document.below("metadata")
     for name in _OF_THE_SERVER:
         fields.raw(name)
+    # A generated name has no random end yet. Its prefix is the best available name.
     generated = (fields.text("generateName") or "").rstrip("-.")
     name = fields.text("name", to="metadata.name") or generated
     if not name:
@@ -70,10 +73,12 @@ def head_of(document: Fields) -> JobHead:
     refused = broken_name(name)
     if refused is not None:
         raise ConversionError(path="metadata.name", problem=str(refused))
+    # Phase 2: metadata of the TrainingJob.
     metadata: Json = {"name": name}
     namespace = fields.text("namespace", to="metadata.namespace")
     if namespace:
         metadata["namespace"] = namespace
+    # Phase 3: labels of Kueue, which carry the queue and the priority.
     spec: Json = {}
     labels = fields.below("labels")
     if labels.has(KUEUE_QUEUE):
@@ -114,6 +119,8 @@ def job_of_roles(
             path=where,
             problem=f"no container has {GPU} in its limits; the ranks of a TrainingJob need GPUs",
         )
+    # Phase 1: find the role that trains. It defines the template. Other roles join it, or run
+    # beside it.
     main = _main(roles)
     beside = [role for role in roles if _is_unlike(role, main)]
     half = pod_half(main.template, container_name=container_name, supervised=not beside)
@@ -123,6 +130,7 @@ def job_of_roles(
             nodes += role.replicas if role is main else _joining(role, main, notes)
     for path in _topology_paths(main.template):
         notes.check(path, "set a level of the GpuPool in spec.topology")
+    # Phase 2: build the template. Volumes of the whole job are mounted in every pod.
     template = dict(half.template)
     if main.command:
         template.setdefault("command", list(main.command))
@@ -153,11 +161,13 @@ def job_of_roles(
 
 def _main(roles: Sequence[PodRole]) -> PodRole:
     """Return the role that trains: the role with most GPUs that does not end the job."""
+    # Without training roles any role with GPUs is acceptable.
     training = [role for role in roles if not role.completes and gpus_of(role.template)]
     return max(training or roles, key=lambda role: gpus_of(role.template) * role.replicas)
 
 
 def _is_unlike(role: PodRole, main: PodRole) -> bool:
+    # A launcher that completes the job must stay apart, even if it has GPUs.
     decides = role.completes and not main.completes
     return role is not main and (decides or gpus_of(role.template) != gpus_of(main.template))
 
@@ -175,6 +185,7 @@ def _roles(
         devices = {"gpusPerNode": gpus} if gpus else {}
         ends = {"completesJob": True} if role.completes else {}
         made.append({"name": name, **counts, **devices, **ends, **own})
+    # One node is the default of a role, so the field is left out.
     return made
 
 
@@ -187,9 +198,11 @@ def finished(document: Fields, metadata: Json, spec: Json, *, wanted: Wanted) ->
         ConversionError: there is no queue, or the result is no TrainingJob.
     """
     given = spec.pop("queue", None)
+    # The command line wins, because the queue may have another name in this cluster.
     queue = wanted.queue or given
     if queue is None:
         raise ConversionError(path="spec", problem="it names no queue; give --queue")
+    # These classes are reserved for the components of the cluster.
     if str(spec.get("priorityClassName", "")).startswith("system-"):
         refused = spec.pop("priorityClassName")
         document.notes.left_out(
@@ -197,10 +210,12 @@ def finished(document: Fields, metadata: Json, spec: Json, *, wanted: Wanted) ->
             f"{refused}: classes that start with system- are reserved for the cluster's own pods",
         )
     whole = {"queue": queue, **spec}
+    # The models of the API check types and bounds, as the server will.
     try:
         parsed = parse(TrainingJobSpec, whole, at="spec")
     except ApiError as error:
         raise _not_ours(error) from None
+    # Rules in CEL are checked too, so a converted job can be applied.
     for broken in broken_rules(parsed):
         raise _not_ours(broken)
     job: Json = {
@@ -209,6 +224,7 @@ def finished(document: Fields, metadata: Json, spec: Json, *, wanted: Wanted) ->
         "metadata": metadata,
         "spec": whole,
     }
+    # Fields that no converter has read are reported as left out.
     document.leave_out_rest()
     return Conversion(job=job, notes=tuple(document.notes.made))
 
@@ -220,6 +236,7 @@ def _not_ours(error: ApiError) -> ConversionError:
 def _joining(role: PodRole, main: PodRole, notes: Notes) -> int:
     """Pods of another role that are like those of the main role."""
     mine, main_spec = role.template.raw("spec"), main.template.raw("spec")
+    # Only the template of the main role survives, so each difference is reported.
     for path in _differences(mine, main_spec, role.template.at("spec")):
         notes.left_out(path, f"differs from {main.template.path}, which applies to all pods")
     notes.carried(role.fields.path, "added to spec.nodes, as further pods of the same template")
@@ -235,6 +252,7 @@ def _differences(mine: object, main: object, path: str) -> Iterator[str]:
             yield from _differences(ours.get(name), theirs.get(name), f"{path}.{name}")
     elif isinstance(mine, list) and isinstance(main, list):
         some, more = cast("list[Any]", mine), cast("list[Any]", main)
+        # Lists of plain values differ as a whole. Lists of objects are compared item by item.
         scalar = not any(isinstance(value, dict) for value in (*some, *more))
         if len(some) != len(more) or scalar:
             if some != more:

@@ -21,6 +21,7 @@ from drumline_cli.errors import BadInput
 from drumline_cli.manifests import ManifestDocument
 from drumline_scheduler.model import Policy
 
+# The invented job needs a name that is valid and easy to recognize.
 NEW_JOB: Final = "what-if"
 SAME_SECONDS: Final = 60.0
 """Expected starts that differ by less are the same."""
@@ -106,6 +107,7 @@ def baseline(manifests: Sequence[ManifestDocument], *, policy: Policy) -> Baseli
     Raises:
         BadInput: the objects do not fit together.
     """
+    # The baseline is computed once, and answers to several questions share it.
     seen = cluster.read(manifests, policy=policy)
     return Baseline(manifests=manifests, seen=seen, decisions=_by_job(seen, policy), policy=policy)
 
@@ -116,11 +118,14 @@ def answer(known: Baseline, change: Change) -> WhatIfAnswer:
     Raises:
         BadInput: what would be different is not there, or would not be accepted.
     """
+    # Phase 1: decide the changed cluster with the same policy.
     different = changed(known.manifests, change)
     after = cluster.read(different, policy=known.policy)
+    # Problems of the baseline are not caused by the change, so only new ones count.
     problem = next((text for text in after.unreadable if text not in known.seen.unreadable), None)
     if problem is not None:
         raise BadInput(problem)
+    # Phase 2: compare both decisions by job. The job of the question comes first.
     now, then = known.decisions, _by_job(after, known.policy)
     asked = _asked(different, change)
     jobs: list[str] = [asked] if asked else []
@@ -129,6 +134,7 @@ def answer(known: Baseline, change: Change) -> WhatIfAnswer:
         ChangedDecision(job=job, now=now.get(job), then=then.get(job), asked=job == asked)
         for job in dict.fromkeys(jobs)
     ]
+    # Equal decisions are counted but not listed.
     kept = [row for row in rows if row.asked or not _same(row.now, row.then)]
     fresh = (remark for remark in after.remarks if remark not in known.seen.remarks)
     return WhatIfAnswer(
@@ -140,6 +146,7 @@ def answer(known: Baseline, change: Change) -> WhatIfAnswer:
 
 
 def _by_job(seen: ClusterInput, policy: Policy) -> Mapping[str, JobDecision]:
+    # Surplus gangs are part of their job, so a second row would look like a duplicate.
     rows = decided(seen, policy, forecast=True)
     return {row.job: row for row in rows if not row.surplus}
 
@@ -156,6 +163,7 @@ def changed(manifests: Sequence[ManifestDocument], change: Change) -> list[Manif
         case OtherSize():
             return [_other_size(each, change) for each in _with(manifests, change)]
         case NewJob():
+            # The queue proves that it exists. Its document lends the file and the time.
             queue = next(each for each in _with(manifests, change) if _is_queue(each, change.queue))
             return [*manifests, replace(queue, raw=_new_job(queue, change))]
 
@@ -195,12 +203,15 @@ def _key(manifest: ManifestDocument) -> str:
 def _more_quota(manifest: ManifestDocument, change: MoreQuota) -> ManifestDocument:
     if not _is_queue(manifest, change.queue):
         return manifest
+    # Copies: the baseline still uses the original objects.
     spec = _fields(manifest.raw, "spec")
     quotas = [dict(each) for each in cast("list[Mapping[str, Any]]", spec.get("quotas") or [])]
     quota = next((each for each in quotas if each.get("gpuPool") == change.pool), None)
+    # A pool without a quota starts at zero.
     if quota is None:
         quota = {"gpuPool": change.pool, "nominalGpus": 0}
         quotas.append(quota)
+    # The CRD requires a quota of zero or more.
     quota["nominalGpus"] = max(0, int(quota.get("nominalGpus") or 0) + change.gpus)
     return replace(manifest, raw={**manifest.raw, "spec": {**spec, "quotas": quotas}})
 
@@ -208,25 +219,31 @@ def _more_quota(manifest: ManifestDocument, change: MoreQuota) -> ManifestDocume
 def _other_size(manifest: ManifestDocument, change: OtherSize) -> ManifestDocument:
     if manifest.kind != TrainingJob.KIND or _key(manifest) != change.job:
         return manifest
+    # A suspended job would not be considered, and the question assumes that it starts.
     spec = {**_fields(manifest.raw, "spec"), "suspend": False}
     if change.nodes is not None:
         spec["nodes"] = change.nodes
+        # minNodes above nodes is invalid, so it follows.
         if spec.get("minNodes"):
             spec["minNodes"] = min(int(spec["minNodes"]), change.nodes)
     if change.priority is not None:
+        # An empty name means the default class, and null fields are dropped below.
         spec["priorityClassName"] = change.priority or None
     spec = {name: value for name, value in spec.items() if value is not None}
     status = _fields(manifest.raw, "status")
+    # Only the queue time stays. The rest of the status belongs to a running placement.
     queued = {name: status[name] for name in ("queuedAt",) if name in status}
     return replace(manifest, raw={**manifest.raw, "spec": spec, "status": queued})
 
 
 def _new_job(queue: ManifestDocument, change: NewJob) -> dict[str, Any]:
+    # The job must be in a namespace that may use the queue.
     allowed = cast("list[str]", _fields(queue.raw, "spec").get("namespaces") or ["default"])
     spec: dict[str, Any] = {
         "queue": change.queue,
         "nodes": change.nodes,
         "gpusPerNode": change.gpus_per_node,
+        # The decision does not depend on the image, but the API requires one.
         "template": {"image": NEW_JOB, "command": ["true"]},
     }
     if change.priority:
@@ -245,6 +262,7 @@ def _fields(raw: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 def _same(now: JobDecision | None, then: JobDecision | None) -> bool:
+    # A decision on only one side is always a difference.
     if now is None or then is None:
         return now is then
     alike = (now.verdict, now.reason, now.by, now.pods) == (
@@ -259,4 +277,5 @@ def _same(now: JobDecision | None, then: JobDecision | None) -> bool:
 def _near(now: float | None, then: float | None) -> bool:
     if now is None or then is None:
         return now is then
+    # Forecasts vary slightly with each cycle, so small differences would be noise.
     return abs(now - then) < SAME_SECONDS

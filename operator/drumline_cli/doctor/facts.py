@@ -24,6 +24,7 @@ class Unread:
     reason: str
 
 
+# Each check states which facts it needs, and reports the reason if one is unread.
 Fact = Union[T, Unread]  # noqa: UP007 - generic over T, for which `|` has no form at run time
 
 
@@ -242,6 +243,7 @@ class ClusterFacts:
     """Served group versions: `policy/v1`; without those of the core."""
     schemas: Fact[tuple[SchemaFact, ...]]
     operator: Fact[OperatorFact | None]
+    # The lists below follow the order in which `reading` requests them.
     nodes: Fact[tuple[NodeFact, ...]]
     clocks: Fact[tuple[NodeClock, ...]]
     slices: Fact[tuple[DeviceSlice, ...]]

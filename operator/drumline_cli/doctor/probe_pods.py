@@ -21,6 +21,7 @@ Json = dict[str, Any]
 M = TypeVar("M")
 
 LABEL: Final = "drumline.dev/probe"
+# One port suffices for both listening pods, because each pod has an address of its own.
 PORT: Final = 29400
 _MAX_MESSAGE: Final = 4096
 """Maximum size of a termination message, from the kubelet."""
@@ -105,8 +106,10 @@ def policy(site: ProbeSite) -> Json:
         "kind": "NetworkPolicy",
         "metadata": {"name": f"drumline-probe-{site.run}", "labels": {LABEL: site.run}},
         "spec": {
+            # The policy must not affect other pods, so it selects by the label of this run.
             "podSelector": {"matchLabels": {LABEL: site.run, f"{LABEL}-pod": "closed"}},
             "policyTypes": ["Ingress"],
+            # An empty list of rules denies all ingress traffic.
             "ingress": [],
         },
     }
@@ -120,10 +123,12 @@ def _pod(
         "image": site.image,
         "command": ["python3", "-c", script],
         "env": [{"name": key, "value": value} for key, value in (variables or {}).items()],
+        # Small requests, so that the probe fits on a full node.
         "resources": {
             "requests": {"cpu": "10m", "memory": "32Mi"},
             "limits": {"cpu": "500m", "memory": "128Mi"},
         },
+        # These settings satisfy the Pod Security level restricted.
         "securityContext": {
             "allowPrivilegeEscalation": False,
             "readOnlyRootFilesystem": True,
@@ -139,11 +144,13 @@ def _pod(
         },
         "spec": {
             "nodeName": node,  # past the scheduler: this very node is to be tried
+            # The kubelet must not restart a probe, because its message would be lost.
             "restartPolicy": "Never",
             "activeDeadlineSeconds": site.seconds,
             "terminationGracePeriodSeconds": 1,
             "automountServiceAccountToken": False,
             "enableServiceLinks": False,
+            # Nodes of a pool are usually tainted, so the probe tolerates every taint.
             "tolerations": [{"operator": "Exists"}],
             "imagePullSecrets": [{"name": secret} for secret in site.pull_secrets],
             "securityContext": {
@@ -180,6 +187,7 @@ def gone(name: str) -> ProbePod:
     return ProbePod(name=name, address="", over=True, problem="the pod was deleted", message="")
 
 
+# The kubelet retries these errors forever. For a probe they are final.
 _HOPELESS: Final = frozenset(
     {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "CreateContainerConfigError"}
     | {"CreateContainerError", "RunContainerError", "ErrImageNeverPull"}
@@ -193,20 +201,24 @@ def probe_pod(raw: bytes) -> ProbePod:
         msgspec.ValidationError: It is not one.
     """
     pod = msgspec.json.decode(raw, type=Pod)
+    # A Pod has one container, so the first status is the only one.
     status = pod.status
     state = status.container_statuses[0].state if status.container_statuses else ContainerState()
     problem = ""
     message = ""
+    # Exit code zero with a message is the normal end.
     if state.terminated is not None:
         message = state.terminated.message[:_MAX_MESSAGE]
         if state.terminated.exit_code:
             problem = f"it exited with {state.terminated.exit_code} {state.terminated.reason}"
     elif state.waiting is not None and state.waiting.reason in _HOPELESS:
         problem = f"{state.waiting.reason}: {state.waiting.message}"
+    # A Pod can fail before its container starts, for example by its deadline.
     elif status.phase == "Failed":
         problem = f"{status.reason}: {status.message}"
     return ProbePod(
         name=pod.metadata.label(f"{LABEL}-pod"),
+        # A Pod keeps its address after it has ended, but nobody listens there.
         address=status.pod_ip if status.phase == "Running" else "",
         over=bool(problem) or state.terminated is not None,
         problem=plain(problem)[:_MAX_PROBLEM],
@@ -225,9 +237,11 @@ class _Reached(msgspec.Struct, frozen=True, rename="camel"):
 
 def node_probe(pod: ProbePod, *, pool: str, node: str) -> NodeProbe:
     """Return the result on this node."""
+    # A timeout usually means that the image is still being pulled.
     if not pod.over:
         return NodeProbe(pool=pool, node=node, problem="it did not finish in time")
     said = _parsed_message(pod, _Limit)
+    # An image without Python starts, but its command fails without a message.
     if said is None:
         problem = pod.problem or "it wrote no result: the image must contain python3"
         return NodeProbe(pool=pool, node=node, problem=problem)

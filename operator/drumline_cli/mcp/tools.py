@@ -13,6 +13,7 @@ from typing import Any, Final
 
 Json = dict[str, Any]
 
+# Names of Kubernetes objects. The length is bounded as on the server.
 _NAME: Final = r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?"
 
 
@@ -53,6 +54,7 @@ class ReadOnlyTool:
                     for each in self.arguments
                 },
                 "required": [each.name for each in self.arguments if each.required],
+                # No other arguments: an agent must not invent options.
                 "additionalProperties": False,
             },
             "annotations": {"readOnlyHint": True, "openWorldHint": False},
@@ -65,6 +67,7 @@ class ReadOnlyTool:
             ValueError: an argument is missing, unknown, or not of its form; says which.
         """
         known = {each.name: each for each in self.arguments}
+        # A clear error helps an agent to correct its call.
         if unknown := given.keys() - known.keys():
             raise ValueError(f"{self.name} has no argument {min(unknown)!r}")
         options: list[str] = []
@@ -75,12 +78,15 @@ class ReadOnlyTool:
                 if each.required:
                     raise ValueError(f"{self.name} needs the argument {each.name!r}")
                 continue
+            # The client may ignore the schema, so the pattern is checked here too.
             if not isinstance(value, str) or re.fullmatch(each.pattern, value) is None:
                 raise ValueError(f"{each.name} must match {each.pattern}")
             if each.option:
+                # The equals sign keeps a value from being read as an option.
                 options.append(f"{each.option}={value}")
             else:
                 alone.append(value)
+        # Options come before positional arguments, so the order of the call does not matter.
         return [*self.command, *options, *alone]
 
 
@@ -106,6 +112,7 @@ _SINCE: Final = ToolArgument(
 )
 _AS_JSON: Final = ("-o", "json")
 
+# Read-only commands only. A tool that changes the cluster would need a confirmation.
 TOOLS: Final[Sequence[ReadOnlyTool]] = (
     ReadOnlyTool(
         name="list_jobs",
@@ -146,6 +153,7 @@ TOOLS: Final[Sequence[ReadOnlyTool]] = (
                 option="--manifest",
                 meaning="a TrainingJob as JSON, decided together with the cluster's jobs; it"
                 " replaces a job of the same name",
+                # The bound protects the command line, which has a maximum length.
                 pattern=r"\{[\s\S]{1,100000}\}",
             ),
         ),
@@ -199,6 +207,7 @@ TOOLS: Final[Sequence[ReadOnlyTool]] = (
         name="list_ended_jobs",
         description="Jobs that have ended or were deleted, newest first, from the archive that"
         " DRUMLINE_ARCHIVE names. Includes jobs that the cluster no longer has.",
+        # A long archive would exceed the context of a model.
         command=("history", "--limit=500", *_AS_JSON),
         arguments=(
             _QUEUE,

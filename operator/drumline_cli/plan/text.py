@@ -38,6 +38,7 @@ _WORDS: Final = (0, 2, 7)
 
 def plan_text(plan: Plan) -> str:
     """Return the whole answer."""
+    # Phase 1: the question, with the memory that a layout may use.
     goal = plan.request.goal
     config = goal.config
     length = config.tokens_per_sample
@@ -50,6 +51,7 @@ def plan_text(plan: Plan) -> str:
         ),
         "",
     ]
+    # Phase 2: notes that change how to read the table below.
     if plan.size is not None:
         lines += [plan.size.reason, ""]
     job = plan.request.job
@@ -60,14 +62,17 @@ def plan_text(plan: Plan) -> str:
     if plan.written is not None:
         lines += [_as_written(plan.written), ""]
     if plan.gang is not None:
+        # The scheduler's view comes before the layouts, because it limits them.
         lines += _scheduler_request(plan.gang)
     if not plan.result.planned:
         lines += ["No layout fits.", ""]
     else:
+        # Phase 3: the layouts. Memory and step details belong to the first one only.
         lines += [*layouts(plan.result.planned), ""]
         best = plan.result.planned[0]
         lines += ["MEMORY of the fullest rank of the first", *bill(best.bill), ""]
         lines += ["STEP of the first", *parts(best.time), *_cost(plan, best), ""]
+    # Phase 4: other sizes, advice, and why layouts were refused.
     lines += _compared(plan)
     lines += _curve(plan.curve, price=plan.price)
     lines += [*advice_text(plan.advice, total_tokens=plan.tokens), *_refusals(plan)]
@@ -80,6 +85,7 @@ def score_text(scored: Sequence[Scored], errors: ErrorSummary) -> str:
     for each in scored:
         measured, setup = each.measured, each.measured.setup
         model = setup.model
+        # A row without a remark agrees: the prediction and the run had the same outcome.
         ran = "" if measured.ran == each.bill.fits else " (it did)" if measured.ran else " (no)"
         rows.append(
             (
@@ -102,6 +108,7 @@ def score_text(scored: Sequence[Scored], errors: ErrorSummary) -> str:
             f" rank correlation {errors.spearman:.3f}, plan regret {percent(errors.regret)}"
         ),
     ]
+    # A figure without rows is left out. For example, no row may have measured memory.
     for name, value in (
         ("with one anchor row per code base", errors.anchored),
         ("fits-or-not right", errors.fits),
@@ -118,6 +125,7 @@ def layouts(planned: Sequence[Planned]) -> list[str]:
 
 def bill(of: Bill) -> list[str]:
     """Every line, and the sum."""
+    # Notes name the tensors behind a line, so a user can check the sum.
     rows = [(f"  {line.name}", gib(line.size), line.note) for line in of.lines]
     return columns([*rows, ("  sum", gib(of.total), f"of {gib(of.capacity)}")], left=(0, 2))
 
@@ -127,6 +135,7 @@ def parts(of: StepTime) -> list[str]:
     rows = [
         (f"  {part}", duration(seconds), percent(seconds / of.seconds))
         for part, seconds in sorted(of.parts.items(), key=lambda entry: -entry[1])
+        # The same bound as in the picture: smaller parts do not explain a step.
         if seconds >= of.seconds / 1000
     ]
     return columns(rows)
@@ -154,6 +163,7 @@ def _rehearsed(rehearsal: Rehearsal) -> list[str]:
 
 def _correction(job: JobFile) -> str:
     """Return the correction by the measurements of the pool's running jobs."""
+    # One factor for whole steps is older. Factors by part replace it.
     whole = f"{job.step_time_percent} %"
     if job.step_parts:
         whole = ", ".join(f"{part} {100 * factor:.0f} %" for part, factor in job.step_parts)
@@ -165,6 +175,7 @@ def _correction(job: JobFile) -> str:
 
 def _scheduler_request(gang: Gang) -> list[str]:
     """Return the request to the scheduler, if it is more than a number of pods."""
+    # A fixed size without slices needs no sentence.
     lines: list[str] = []
     if gang.sizes:
         *most, last = map(str, gang.sizes)
@@ -203,6 +214,7 @@ def _cells(planned: Planned) -> tuple[str, ...]:
 def _cost(plan: Plan, best: Planned) -> list[str]:
     if plan.price is None:
         return []
+    # Price per hour, converted to one million tokens.
     each = plan.price * best.time.gpus / 3600 / best.time.tokens_per_second * 1e6
     lines = [f"  {amount(each)} for a million tokens"]
     if plan.tokens is not None:
@@ -216,6 +228,7 @@ def _compared(plan: Plan) -> list[str]:
     if not plan.compared:
         return []
     capacity = plan.request.goal.capacity
+    # A compared layout may be larger than the memory. FITS then shows NO.
     rows: list[tuple[str, ...]] = [(*_HEADINGS, "FITS")]
     refused: list[str] = []
     for text, each in zip(plan.request.compared_texts, plan.compared, strict=True):
@@ -231,6 +244,7 @@ def _curve(curve: Sequence[tuple[int, Planned | None]], *, price: float | None) 
         return []
     rows = [("GPUS", "LAYOUT", "STEP", "TOKENS/S", "MFU", "COST OF 1 M TOKENS")]
     for gpus, planned in curve:
+        # A size without a fitting layout stays in the table, because it answers a question.
         if planned is None:
             rows.append((count(gpus), "does not fit", "-", "-", "-", "-"))
             continue
@@ -254,6 +268,7 @@ def _refusals(plan: Plan) -> list[str]:
     lines = [f"{result.space} shapes considered, {result.examined} layouts computed."]
     refused = ", ".join(f"{name}: {number}" for name, number in sorted(result.refusals.items()))
     lines += [f"Refused: {refused}."] if refused else []
+    # Three examples suffice. The counts above show all refusals.
     for rejected in result.rejected[:3]:
         outer = rejected.choice.outer
         place = ", remaining state on cpu" if outer.on_host else ""

@@ -29,6 +29,7 @@ _HEALTH: Final = {
     Phase.STARTING: Health.RECOVERS,
     Phase.FAILED: Health.FAILED,
 }
+# The phase alone would hide these messages.
 _SAID_BESIDES: Final = frozenset(
     {Reason.RANKS_ENDED, Reason.PROGRESS_UNREADABLE, Reason.NO_STEPS, Reason.STAYS_IDLE}
 )
@@ -40,7 +41,9 @@ _DIGEST_CHARS: Final = len("sha256:") + 12
 def build_report(job_input: JobInput) -> JobReport:
     """Return the report of one job at one moment."""
     job = job_input.job
+    # A new job has no status until the operator has seen it.
     status = job.status or TrainingJobStatus()
+    # Incidents, budgets and shares are computed first, because several sections use them.
     incidents = incidents_of(status, now=job_input.as_of)
     budgets = budgets_of(status, job.spec.recovery, now=job_input.as_of)
     shares = gpu_second_shares(account_at(job.spec, status, now=job_input.as_of))
@@ -48,6 +51,7 @@ def build_report(job_input: JobInput) -> JobReport:
         namespace=job_input.namespace,
         name=job_input.name,
         as_of=job_input.as_of,
+        # An unknown phase of a newer operator counts as waiting.
         health=Health.WAITS if status.phase is None else _HEALTH.get(status.phase, Health.WAITS),
         phase=_UNSEEN if status.phase is None else status.phase,
         reason=plain(status.reason or ""),
@@ -55,6 +59,7 @@ def build_report(job_input: JobInput) -> JobReport:
         progress=_progress(status),
         series=step_series.decode(status.series or ""),
         compute_by_rank=rank_compute.decode(status.compute_by_rank or ""),
+        # Figures that are unknown have no row.
         facts=tuple(
             SummaryRow(name=name, value=value)
             for name, value in _facts(job_input, job, status)
@@ -75,6 +80,7 @@ def build_report(job_input: JobInput) -> JobReport:
 
 def _sentences(job: TrainingJob, status: TrainingJobStatus) -> Iterator[str]:
     """Return the current activity of the job, and its reason."""
+    # Messages come from the operator and from programs, so control characters are removed.
     message = _sentence(plain(status.message or ""))
     match status.phase:
         case None:
@@ -97,17 +103,20 @@ def _sentences(job: TrainingJob, status: TrainingJobStatus) -> Iterator[str]:
             yield _suspended(job, status)
         case Phase.SUCCEEDED | Phase.FAILED:
             yield message or f"It has {status.phase.lower()}."
+    # An announced disruption matters in every phase.
     if status.disruption is not None:
         yield _disruption(status)
 
 
 def _suspended(job: TrainingJob, status: TrainingJobStatus) -> str:
+    # A suspension by the operator has another remedy than one by the user.
     if status.reason == Reason.IDLE_GPUS:
         return f"It was suspended and holds no GPUs: {_sentence(plain(status.message or ''))}"
     return f"It is suspended by its user and holds no GPUs. {_resumption(job)}"
 
 
 def _resumption(job: TrainingJob) -> str:
+    # A template's program decides itself what it saves.
     if job.spec.template is not None:
         return (
             "Its pods start again when it continues. Drumline does not know what a template's"
@@ -121,8 +130,10 @@ def _resumption(job: TrainingJob) -> str:
 def _running(job: TrainingJob, status: TrainingJobStatus) -> str:
     placed = status.assignment
     joining = (placed.joining or []) if placed else []
+    # Joining pods have no rank yet, so they do not count.
     size = _ranks(job, status) - len(joining)
     pool = f" in pool {plain(placed.gpu_pool)}" if placed else ""
+    # Surplus pods run in another pool, usually on spot nodes.
     if placed is not None and placed.surplus is not None:
         beyond, where = len(placed.surplus.indices), plain(placed.surplus.gpu_pool)
         pool += f", {count(beyond)} of these in spot pool {where}"
@@ -130,6 +141,7 @@ def _running(job: TrainingJob, status: TrainingJobStatus) -> str:
     sentence = f"It trains on {gpus} of {many(size, 'node')}{pool}."
     if joining:
         return f"{sentence} {_pods(joining)} will join when all of them are ready."
+    # An elastic job may run below its wanted size.
     if size < job.spec.nodes:
         return f"{sentence} It wants {count(job.spec.nodes)} nodes and grows when they are free."
     return sentence
@@ -140,6 +152,7 @@ def _disruption(status: TrainingJobStatus) -> str:
     assert coming is not None  # noqa: S101 - the caller has looked
     subject = "It" if coming.indices is None else _pods(coming.indices)
     source = f"({coming.kind}, announced by {plain(coming.by)})"
+    # Without a deadline the move waits for a replacement node.
     if coming.deadline is None:
         return f"{subject} moves when another node is found, or is drained {source}."
     if coming.kind is DisruptionKind.PREEMPTION:
@@ -156,6 +169,7 @@ def _disruption(status: TrainingJobStatus) -> str:
 
 
 def _pods(indices: list[int], *, most: int = 8) -> str:
+    # A large gang may have hundreds of pods, so only the first indices are listed.
     shown = ", ".join(map(str, indices[:most]))
     more = f" and {len(indices) - most} more" if len(indices) > most else ""
     return f"Its pod{'' if len(indices) == 1 else 's'} {shown}{more}"
@@ -193,6 +207,7 @@ def _ranks(job: TrainingJob, status: TrainingJobStatus) -> int:
     """Pods with ranks."""
     if status.assignment is None:
         return job.spec.nodes
+    # Pods of roles have nodes but no ranks.
     return len(status.assignment.nodes) - sum(role.nodes for role in job.spec.roles or ())
 
 
@@ -207,15 +222,18 @@ def _step(status: TrainingJobStatus) -> str:
 def _progress(status: TrainingJobStatus) -> float | None:
     if status.step is None or not status.total_steps:
         return None
+    # A resumed run can pass the planned number of steps.
     return min(status.step / status.total_steps, 1.0)
 
 
 def _time_left(job: TrainingJob, status: TrainingJobStatus, *, now: float) -> str:
     trainer, speed = job.spec.trainer, status.tokens_per_second
     running = status.phase is Phase.RUNNING
+    # The operator's forecast is better than the speed, so it comes first.
     end = None if status.expected_end is None else parse_timestamp(status.expected_end)
     if running and end is not None and end > now:
         return f"about {duration(end - now)}"
+    # Without a forecast, speed and remaining steps give an estimate.
     if not (running and trainer and speed and status.step is not None and status.total_steps):
         return ""
     tokens = trainer.global_batch_size * trainer.sequence_length

@@ -19,6 +19,7 @@ from drumline_cli.report.model import (
 )
 from drumline_contract import FaultClass, RestoreTier, plain
 
+# The order is the order of time. Each stage begins at the end of the one before it.
 _STAGES: Final = (
     ("Detect", "detect_milliseconds", "until the fault was noticed"),
     ("Decide", "decide_milliseconds", "until the new membership was decided"),
@@ -52,10 +53,12 @@ _STATES: Final = (
 
 def incidents_of(status: TrainingJobStatus, *, now: float) -> tuple[IncidentReport, ...]:
     """All incidents on record, newest first."""
+    # The status keeps the newest incident apart from the earlier ones.
     last = status.last_incident
     if last is None:
         return ()
     ended = moment(status.finished_at)
+    # A job that stands still is in its recovery, which lasts until now.
     stands_still = status.phase not in {Phase.RUNNING, Phase.SUCCEEDED}
     until = (ended or now) if stands_still else None
     # the job's end, or the next incident, ends an incident whose end nobody reported
@@ -68,6 +71,7 @@ def incidents_of(status: TrainingJobStatus, *, now: float) -> tuple[IncidentRepo
 def budgets_of(
     status: TrainingJobStatus, recovery: RecoverySpec, *, now: float
 ) -> tuple[RestartBudget, ...]:
+    # A class without charges also has a budget, so all classes are listed.
     """Every class that is charged, whether anything was or not."""
     charged = {budget.fault_class: budget for budget in status.budgets or []}
     return tuple(
@@ -76,6 +80,7 @@ def budgets_of(
             charged.get(fault_class),
             allowed=getattr(recovery, limit),
             window_seconds=recovery.budget_window_seconds,
+            # Phase 1: weigh the fault classes by their time and their repeated steps.
             now=now,
         )
         for fault_class, limit in _BUDGETS
@@ -85,6 +90,7 @@ def budgets_of(
 def gpu_second_shares(held: GpuSeconds | None) -> tuple[GpuSecondsShare, ...]:
     """GPU-seconds by state, as shares of all; none while the job has held no GPU."""
     seconds = {name: getattr(held, field) for name, field in _STATES} if held else {}
+    # In a pool with partitions, the ledger counts parts of a GPU.
     in_gpus = 1 if held is None or held.share == 1 else float(held.share)
     whole = sum(seconds.values())
     return tuple(
@@ -108,6 +114,7 @@ def losses_by_cause(
     for incident in incidents:
         took[incident.fault_class] += incident.seconds
         lost[incident.fault_class] += incident.lost_steps or 0
+    # Phase 2: distribute each lost state by its own weights.
     weights = {"Recovering": took, "Repeated": lost}
     losses = [
         GpuSecondsLoss(state=share.state, fault_class=fault_class, gpu_seconds=part)
@@ -115,18 +122,21 @@ def losses_by_cause(
         if share.state in weights
         for fault_class, part in _divided(round(share.gpu_seconds), weights[share.state]).items()
     ]
+    # Sorted for stable output: by cost, and then by name.
     return tuple(sorted(losses, key=lambda loss: (-loss.gpu_seconds, loss.fault_class)))
 
 
 def _divided(whole: int, weights: Mapping[str, float]) -> Mapping[str, int]:
     """Return a whole in proportion to weights. The last part takes what rounding leaves."""
     heavy = {name: weight for name, weight in weights.items() if weight > 0}
+    # Incidents that are no longer on record caused these losses.
     if not heavy:
         return {"earlier": whole}
     parts: dict[str, int] = {}
     passed, given = 0.0, 0
     for name, weight in heavy.items():
         passed += weight
+        # Rounding the running sum keeps the total exact.
         until = round(whole * passed / sum(heavy.values()))
         parts[name], given = until - given, until
     return {name: part for name, part in parts.items() if part}
@@ -135,6 +145,7 @@ def _divided(whole: int, weights: Mapping[str, float]) -> Mapping[str, int]:
 def _incident(incident: IncidentStatus, *, until: float | None, over: bool) -> IncidentReport:
     at = moment(incident.fault_at) or 0.0
     repeated = ""
+    # Repeated faults without progress share one record.
     if incident.repeats > 1:
         repeated = f" (fault {incident.repeats} in a row without a new step between them)"
     return IncidentReport(
@@ -146,6 +157,7 @@ def _incident(incident: IncidentStatus, *, until: float | None, over: bool) -> I
         detection=_detection(incident),
         at=at,
         stages=tuple(_stages(incident, at=at, until=until)),
+        # An over incident has its first step, or the job has ended since.
         over=over or incident.first_step_milliseconds is not None,
         failed_step=incident.failed_step,
         restored_step=incident.restored_step,
@@ -156,6 +168,7 @@ def _incident(incident: IncidentStatus, *, until: float | None, over: bool) -> I
 
 def _stages(incident: IncidentStatus, *, at: float, until: float | None) -> Iterator[RecoveryStage]:
     """Return the stages that are over, and the current one."""
+    # A missing length ends the list of known stages.
     lengths: list[int | None] = [getattr(incident, field) for _, field, _ in _STAGES]
     if incident.first_step_milliseconds is not None and incident.restored_step is None:
         # a command whose steps are unknown: its recovery counts as over when the ranks run
@@ -165,6 +178,7 @@ def _stages(incident: IncidentStatus, *, at: float, until: float | None) -> Iter
         if length is not None:
             yield RecoveryStage(name=name, begins_at=at, milliseconds=length, meaning=meaning)
             at += length / 1000
+    # The current stage has no length yet, so it is measured until now.
     if over < len(_STAGES) and until is not None and until > at:
         name, _, meaning = _STAGES[over]
         waited = round((until - at) * 1000)
@@ -176,6 +190,7 @@ def _stages(incident: IncidentStatus, *, at: float, until: float | None) -> Iter
 def _root_cause(incident: IncidentStatus) -> str:
     rank = None if incident.rank is None else f"rank {incident.rank}"
     pod = None if incident.pod is None else f"pod {plain(incident.pod)}"
+    # A pod that was deleted has only an index.
     if pod is None and incident.index is not None:
         pod = f"pod index {incident.index}"
     member = " in ".join(filter(None, (rank, pod)))
@@ -184,6 +199,7 @@ def _root_cause(incident: IncidentStatus) -> str:
 
 
 def _detection(incident: IncidentStatus) -> str:
+    # Older records have no time of detection.
     if incident.detect_milliseconds is None:
         return ""
     if incident.fault_class is FaultClass.PREEMPTION:
@@ -214,11 +230,13 @@ def _budget(
         (at, charge.count)
         for charge in (charged.recent if charged else [])
         if (at := moment(charge.at)) is not None and at > now - window_seconds
+        # Only charges within the window count. Older ones are only part of the total.
     ]
     return RestartBudget(
         fault_class=fault_class,
         used=sum(number for _, number in counted),
         allowed=allowed,
         total=charged.used if charged else 0,
+        # The oldest charge leaves the window first.
         next_back_at=min(at for at, _ in counted) + window_seconds if counted else None,
     )

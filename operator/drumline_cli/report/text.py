@@ -60,6 +60,7 @@ class _Ink:
     def __init__(self, *, colours: bool) -> None:
         self._colours = colours
 
+    # Escape sequences are added only for a terminal. A pipe gets plain text.
     def __call__(self, text: str, code: str) -> str:
         return f"\033[{code}m{text}\033[0m" if self._colours else text
 
@@ -81,9 +82,11 @@ def _training(report: JobReport, ink: _Ink) -> list[str]:
     rows: list[tuple[str, str]] = []
     for title in FIGURES:
         values = [value for _, value in known_figures(report.series, title)]
+        # Two values are the minimum for a curve.
         if len(values) > 1:
             line = sparkline(values)
             rows.append((title.lower(), f"{amount(values[0]):>8} {line} {amount(values[-1])}"))
+    # Parts are known only if the program reports them.
     timed = [point for point in report.series if point.parts]
     if timed:
         said = (f"{part} {percent(timed[-1].parts[part] / 1000)}" for part in parts_in(timed[-1:]))
@@ -92,6 +95,7 @@ def _training(report: JobReport, ink: _Ink) -> list[str]:
         rows.append(("slowest", said))
     if not rows:
         return []
+    # The series may be empty while the times by rank are known.
     points = report.series or report.compute_by_rank
     steps = f"steps {count(points[0].step)} to {count(points[-1].step)}"
     return [ink(f"Training, {steps}", _BOLD), *_table(rows)]
@@ -114,6 +118,7 @@ def _last_incident(report: JobReport, ink: _Ink) -> list[str]:
                 ("steps", steps_sentence(last)),
                 ("state", last.tier),
             )
+            # Older records lack some figures, so empty rows are dropped.
             if row[1]
         ),
         *_stages(last),
@@ -131,13 +136,16 @@ def _stages(incident: IncidentReport) -> Iterator[str]:
 def _bar_of(stage: RecoveryStage, incident: IncidentReport) -> str:
     scale = _BAR_CHARACTERS / incident.seconds if incident.seconds else 0.0
     begins = round((stage.begins_at - incident.at) * scale)
+    # One character at least, or a short stage would be invisible.
     length = max(round(stage.seconds * scale), 1)
+    # A bar must not start beyond the width, even after rounding.
     return " " * min(begins, _BAR_CHARACTERS - 1) + "█" * length + _STILL * stage.under_way
 
 
 def steps_sentence(incident: IncidentReport) -> str:
     """Return the cost of the fault in steps, or empty text while unknown."""
     if incident.lost_steps is None:
+        # The number is unknown until the ranks have restored their state.
         return ""
     lost = (
         "none was lost"
@@ -160,6 +168,7 @@ def _earlier_incidents(report: JobReport, ink: _Ink) -> list[str]:
         steps = "" if incident.lost_steps is None else many(incident.lost_steps, "step")
         head = f"  {clock(incident.at)}  {incident.fault_class:<14} {took:>11}  {steps:>10}  "
         lines.append(_cut(head + incident.cause))
+    # The cause is cut to one line, because -o json has the whole text.
     return lines
 
 
@@ -187,6 +196,7 @@ def _budgets(report: JobReport, ink: _Ink) -> list[str]:
 
 def budget_sentence(budget: RestartBudget) -> str:
     """Return the remaining budget, and when more becomes available."""
+    # Without a limit there is no number of remaining restarts.
     if budget.left is None or budget.allowed is None:
         return f"no limit; {count(budget.total)} so far"
     back = ""
@@ -219,6 +229,7 @@ def _cut(line: str) -> str:
 
 
 def _table(rows: Iterable[tuple[str, str]]) -> Iterator[str]:
+    # 17 characters belong to the indent and the name.
     for name, value in rows:
         lines = textwrap.wrap(value, WIDTH - 17, break_on_hyphens=False) or [""]
         yield f"  {name:<14} {lines[0]}".rstrip()
@@ -244,6 +255,7 @@ def sparkline(values: Sequence[float]) -> str:
     Example: 4.0, 3.0, 2.0 are `█▅▁`.
     """
     low, high = min(values), max(values)
+    # All values are equal, so no range exists for the scale.
     if high <= low:
         return _BLOCKS[len(_BLOCKS) // 2] * len(values)
     steps = len(_BLOCKS) - 1

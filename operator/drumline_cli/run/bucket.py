@@ -35,10 +35,12 @@ LIMITS: Final = PackLimits(
     instead="exclude files with .drumlineignore, and read data from a claim (--claim NAME=/data)",
 )
 """Every pod of a gang fetches it and unpacks it into scratch space of its node."""
+# The names that AWS tools read, so users need no other variables.
 _KEYS: Final = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
 _SESSION: Final = "AWS_SESSION_TOKEN"
 _VOLUME: Final = "code"
 _PACKED: Final = f"{CODE_FOLDER}/folder"
+# Names of buckets follow the rules of S3. Dots and hyphens cannot be at the ends.
 _PLACE: Final = re.compile(r"s3://([a-z0-9][-a-z0-9.]{1,61}[a-z0-9])(?:/([\w!.*'()/-]*))?")
 _ENDPOINT: Final = re.compile(r"https?://[^/@\s]+/?")
 FETCH: Final = '''\
@@ -154,6 +156,7 @@ class CodeInBucket:
     def within(self, template: Json) -> Json:
         """Return the template with an init container that fetches the folder."""
         mount = {"name": _VOLUME, "mountPath": CODE_FOLDER}
+        # Variables of the job win over keys of the Secret with the same name.
         own = template.get("env", [])
         named = {each["name"] for each in own}
         keys = [
@@ -161,6 +164,7 @@ class CodeInBucket:
             for name in (*_KEYS, _SESSION)
             if self.secret and name not in named
         ]
+        # Positional arguments keep the script free of quoting problems.
         place = (_PACKED, self.endpoint, self.bucket, self.key, self.region, self.packed.digest)
         fetch: Json = {
             "name": "code",
@@ -168,6 +172,7 @@ class CodeInBucket:
             "env": [*keys, *own],
             "volumeMounts": [mount],
         }
+        # Scratch space of the node. It disappears with the Pod.
         scratch: Json = {"name": _VOLUME, "emptyDir": {}}
         begun = with_init_container({**template, "workingDir": _PACKED}, fetch)
         return with_volume(begun, scratch, mount=mount)
@@ -192,11 +197,13 @@ class CodeInBucket:
                 client_options={"allow_http": self.endpoint.startswith("http://")},
             )
             try:
+                # The key contains the digest, so an existing object has the same content.
                 obstore.head(store, self.key)
             except FileNotFoundError:
                 obstore.put(store, self.key, self.packed.content)
                 return True
         except (BaseError, OSError, ValueError) as error:
+            # The first line names the cause. Further lines repeat the request with its headers.
             reason = str(error).partition("\n")[0][:300]
             raise NotAnswered(
                 f"cannot store the code in s3://{self.bucket}/{self.key}: {plain(reason)}"
@@ -204,9 +211,11 @@ class CodeInBucket:
         return False
 
     def _config(self, environment: Mapping[str, str]) -> S3Config:
+        # Path-style requests also work with stores that have no wildcard DNS.
         config: S3Config = {"region": self.region, "virtual_hosted_style_request": False}
         if self.endpoint:
             config["endpoint"] = self.endpoint
+        # Missing keys are not an error: obstore also finds credentials of the machine.
         if key := environment.get(_KEYS[0]):
             config["access_key_id"] = key
         if secret := environment.get(_KEYS[1]):
@@ -232,13 +241,16 @@ def code_in_bucket(
     """
     place = _PLACE.fullmatch(text)
     prefix = ((place and place[2]) or "").strip("/")
+    # Two dots would allow a path outside of the prefix.
     if place is None or ".." in prefix.split("/"):
         raise BadInput(f"invalid --code-from {plain(text)}: want {FORM}")
+    # The specific variable wins, as in the tools of AWS.
     endpoint = environment.get("AWS_ENDPOINT_URL_S3") or environment.get("AWS_ENDPOINT_URL", "")
     if endpoint and not _ENDPOINT.fullmatch(endpoint):
         raise BadInput(
             f"invalid AWS_ENDPOINT_URL {plain(endpoint)!r}: want https://HOST, without a path"
         )
+    # us-east-1 is the default region of S3 clients.
     region = environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION") or "us-east-1"
     return CodeInBucket(
         bucket=place[1],
@@ -251,5 +263,6 @@ def code_in_bucket(
 
 
 def _key_of(secret: str, name: str) -> Json:
+    # Long-lived keys have no session token.
     needed: Json = {"name": secret, "key": name}
     return {**needed, "optional": True} if name == _SESSION else needed

@@ -20,6 +20,7 @@ from drumline_cli.doctor.results import CheckFailed, Passed, Result, Warned, som
 from drumline_cli.formatting import many
 
 ENFORCED: Final = "pod-security.kubernetes.io/enforce"
+# Ordered from strict to permissive. Each level allows everything of the level before it.
 _LEVELS: Final = ("restricted", "baseline", "privileged")
 _BASELINE_CAPABILITIES: Final = frozenset(
     {
@@ -37,6 +38,7 @@ def queues(
     jobs: tuple[JobFact, ...] = (),
 ) -> Iterator[Result]:
     """Check whether jobs have a queue and a pool, and which jobs each queue accepts."""
+    # Phase 1: jobs without a queue or a pool. They also hide the success message.
     orphans = list(_orphans(queues, pools, jobs))
     yield from orphans
     if not queues:
@@ -45,12 +47,14 @@ def queues(
             fix="kubectl apply -f examples/queue.yaml, with your pools, GPUs and namespaces",
         )
         return
+    # Phase 2: GPUs of each pool, for the comparison with quotas.
     sizes = {
         pool.name: sum(
             node.allocatable.get(pool.spec.gpu_resource, 0) for node in members_of(pool, nodes)
         )
         for pool in pools
     }
+    # Phase 3: contradictions within the queues themselves.
     sound = not orphans
     for cycle in _cycles(queues):
         sound = False
@@ -62,6 +66,7 @@ def queues(
     for problem in _unmet_promises(queues, sizes):
         sound = False
         yield problem
+    # An open queue is allowed. The warning tells administrators that it is not restricted.
     if openly := [queue.name for queue in queues if queue.spec.is_open_to_all]:
         yield Warned(
             message=f"jobs of every namespace may use {some(openly)}",
@@ -84,6 +89,7 @@ def _unmet_promises(
     names = {queue.name for queue in queues}
     for queue in queues:
         quotas = {quota.gpu_pool: quota.nominal_gpus for quota in queue.spec.quotas}
+        # A quota for a missing pool is a typing mistake, or the pool was deleted.
         if missing := quotas.keys() - sizes.keys():
             yield CheckFailed(
                 message=f"{queue.name}: GpuPool {some(missing)} does not exist, so the quota for"
@@ -97,6 +103,7 @@ def _unmet_promises(
                 fix="create this TrainingQueue, or remove parent",
             )
         for pool in sorted(quotas.keys() & sizes.keys()):
+            # A pool without nodes is reported elsewhere, so zero is no finding here.
             if quotas[pool] > sizes[pool] > 0:
                 yield Warned(
                     message=f"{queue.name}: quotas promise {quotas[pool]} GPUs of {pool}, which"
@@ -110,6 +117,7 @@ def _orphans(
 ) -> Iterator[Result]:
     """Report jobs whose queue or pool was deleted."""
     names, known_pools = {queue.name for queue in queues}, {pool.name for pool in pools}
+    # Running and waiting jobs of a missing queue need different sentences.
     by_queue, by_pool = Counter[tuple[str, bool]](), Counter[str]()
     for job in jobs:
         if job.queue and job.queue not in names:
@@ -136,11 +144,13 @@ def _cycles(queues: tuple[QueueFact, ...]) -> Iterator[list[str]]:
     seen: set[str] = set()
     for name in sorted(parents):
         path: list[str] = []
+        # Each queue has one parent, so a walk from every queue finds each cycle.
         at: str | None = name
         while at is not None and at not in seen:
             seen.add(at)
             path.append(at)
             at = parents.get(at)
+        # The walk may also end in a queue of an earlier walk. That is not a new cycle.
         if at in path:
             yield [*path[path.index(at) :], at]
 
@@ -152,6 +162,7 @@ def guarded_pools(
     guarded = frozenset[str]() if operator is None else operator.guarded_pools
     names = {pool.name for pool in pools}
     sound = True
+    # Only an existing pool has nodes that can be guarded.
     if absent := guarded - names:
         sound = False
         yield Warned(
@@ -167,6 +178,7 @@ def guarded_pools(
             " but the operator may not evict pods, so they stay",
             fix="set the chart's foreignPods.evict, or use borrowed: Keep",
         )
+    # Without the operator's settings nothing is known about guarded pools.
     for queue in evicting if operator is not None else ():
         quotas = {quota.gpu_pool for quota in queue.spec.quotas} & names
         if open_pools := quotas - guarded:
@@ -189,23 +201,27 @@ def pod_security(
     jobs: tuple[JobFact, ...],
 ) -> Iterator[Result]:
     """Check whether namespaces admit the pods of their jobs."""
+    # Phase 1: index the namespaces, and the level that each pool needs.
     labels = {namespace.name: namespace.labels for namespace in namespaces}
     with_jobs = {job.namespace for job in jobs}
     needs = {pool.name: level_of(pool.spec.pod_profile) for pool in pools}
     refused: dict[tuple[str, str, str], set[str]] = {}
     absent: set[str] = set()
     seen: set[str] = set()
+    # Phase 2: check every namespace of a queue against every pool of the queue.
     for queue in queues:
         named = _namespaces_of(queue, labels=labels, with_jobs=with_jobs)
         absent |= named - labels.keys()
         for namespace in sorted(named & labels.keys()):
             seen.add(namespace)
+            # Without the label, the API server enforces nothing by default.
             enforced = labels[namespace].get(ENFORCED, "privileged")
             for quota in queue.spec.quotas:
                 needed = needs.get(quota.gpu_pool, "restricted")
                 if not _admits(enforced, needed):
                     pair = (namespace, enforced, needed)
                     refused.setdefault(pair, set()).add(quota.gpu_pool)
+    # One finding per pair of levels, with all of its pools.
     for (namespace, enforced, needed), names in refused.items():
         yield CheckFailed(
             message=f"namespace {namespace} enforces {enforced}, but the podProfile of"
@@ -226,6 +242,7 @@ def _namespaces_of(
     queue: QueueFact, *, labels: Mapping[str, Mapping[str, str]], with_jobs: set[str]
 ) -> set[str]:
     """Return the namespaces of a queue. For a queue that is open to all: those with jobs."""
+    # All namespaces would be too many, so an open queue counts those with jobs.
     if queue.spec.is_open_to_all:
         return with_jobs
     selector = queue.spec.namespace_selector
@@ -241,6 +258,7 @@ def level_of(profile: PodProfile | None) -> str:
         return "restricted"
     sidecars = profile.sidecars or ()
     added = {name for source in (profile, *sidecars) for name in source.capabilities or ()}
+    # hostPath and privileged containers are allowed only at the level privileged.
     if (
         any(volume.host_path is not None for volume in profile.volumes or ())
         or any(sidecar.privileged for sidecar in sidecars)
@@ -248,6 +266,7 @@ def level_of(profile: PodProfile | None) -> str:
     ):
         return "privileged"
     as_root = 0 in (profile.run_as_user, *(sidecar.run_as_user for sidecar in sidecars))
+    # The restricted level forbids root and all capabilities but NET_BIND_SERVICE.
     if as_root or added - {"NET_BIND_SERVICE"}:
         return "baseline"
     return "restricted"
@@ -256,4 +275,5 @@ def level_of(profile: PodProfile | None) -> str:
 def _admits(enforced: str, needed: str) -> bool:
     """Unknown levels are those of a newer Kubernetes: not judged."""
     order: Mapping[str, int] = {level: index for index, level in enumerate(_LEVELS)}
+    # The default exceeds every known level, so an unknown level admits everything.
     return order.get(enforced, len(_LEVELS)) >= order[needed]
