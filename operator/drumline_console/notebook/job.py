@@ -50,6 +50,7 @@ class NotebookJob:
     def __init__(self, access: NotebookAccess, seen: SeenJob) -> None:
         self.name = seen.row.name
         self._access = access
+        # The state of the last read. Properties of a cell must not change between two lines.
         self._seen = seen
 
     @property
@@ -70,6 +71,7 @@ class NotebookJob:
     @property
     def eta(self) -> datetime | None:
         """Return the expected start of a pending job or end of a running job. None: unknown."""
+        # A pending job has a position and a start. A running job has an end.
         at = self.row.expected_start if self.row.position else self.row.expected_end
         return None if at is None else datetime.fromtimestamp(at, tz=UTC)
 
@@ -82,6 +84,7 @@ class NotebookJob:
     def loss(self) -> float | None:
         """Return the training loss as last reported, or None."""
         try:
+            # The loss is text in the status, and empty text means that none was reported.
             return float(self.row.loss)
         except ValueError:
             return None
@@ -111,6 +114,7 @@ class NotebookJob:
             NotAnswered: the job was deleted or cannot be read.
         """
         access = self._access
+        # A report needs events too, so it is read from the cluster and not from the row.
         read = from_cluster.read(access.credentials, job=self.name, namespace=access.namespace)
         return ReportView(report=build_report(access.loop.run(read)))
 
@@ -129,9 +133,11 @@ class NotebookJob:
         """
         try:
             phase = self._access.loop.run(self._end(timeout_seconds))
+        # The stop button of a notebook raises KeyboardInterrupt. The job must not end with it.
         except KeyboardInterrupt:
             self._say_it_goes_on()
             return self
+        # Read once more, so that all properties show the end.
         self.refresh()
         if phase not in _OVER:
             raise TimeoutError(f"{self!r} after {timeout_seconds} seconds")
@@ -175,6 +181,7 @@ class NotebookJob:
         namespace, uid = self._access.namespace, self._seen.uid
 
         async def delete(client: KubeClient) -> None:
+            # The uid protects a newer job of the same name.
             await writes.delete(client, TRAINING_JOBS, name=self.name, uid=uid, namespace=namespace)
 
         self._access.loop.run(self._access.change(self.name, delete, verb="delete"))
@@ -200,20 +207,26 @@ class NotebookJob:
     async def _end(self, timeout_seconds: float | None) -> str:
         """Return the phase after the end of the job or of the time."""
         clock = asyncio.get_running_loop().time
+        # The time of the last answer bounds how long an unavailable server is tolerated.
         begun = answered = clock()
         async with cluster_client(self._access.credentials) as client:
             while True:
+                # One client for the whole wait keeps the connection open.
                 try:
                     phase = await self._phase(client)
                     answered = clock()
                 except errors.KubeError as error:
                     patient = clock() - answered <= self._access.patience_seconds
+                    # An error that a retry cannot solve ends the wait at once.
                     if not (error.retryable and patient):
                         raise self._refused(error) from None
                     phase = ""
                 left = None if timeout_seconds is None else begun + timeout_seconds - clock()
+                # The last phase is returned even after the time limit, so the caller can tell both
+                # cases.
                 if phase in _OVER or (left is not None and left <= 0):
                     return phase
+                # The pause never exceeds the remaining time.
                 await asyncio.sleep(_PAUSE_SECONDS if left is None else min(_PAUSE_SECONDS, left))
 
     async def _phase(self, client: KubeClient) -> str:
@@ -231,6 +244,7 @@ class NotebookJob:
     async def _written(self) -> JobLog:
         namespace = self._access.namespace
         async with cluster_client(self._access.credentials) as client:
+            # The job is read first: its uid selects the Pods.
             raw = await read_job(client, job=self.name, namespace=namespace)
             now = time.time()
             everything = selection_of(raw, rank=None, around=None, seconds=0.0, now=now)
@@ -240,6 +254,7 @@ class NotebookJob:
 
     def _follow(self) -> None:
         """Print lines in this thread, because a notebook shows only its own output."""
+        # A queue connects the loop's thread with this one.
         lines: SimpleQueue[str | None] = SimpleQueue()
 
         async def follow() -> None:
@@ -249,12 +264,14 @@ class NotebookJob:
                         client, job=self.name, namespace=self._access.namespace, say=lines.put
                     )
             finally:
+                # None marks the end, also after an error. Otherwise this thread would wait forever.
                 lines.put(None)
 
         try:
             with self._access.loop.started(follow()) as result:
                 for line in iter(lines.get, None):
                     sys.stdout.write(f"{line}\n")
+                # Raises the error of the coroutine, if it failed.
                 result.result()
         except KeyboardInterrupt:
             self._say_it_goes_on()

@@ -17,6 +17,7 @@ from drumline_cli.formatting import count, duration, gpus, gpus_of, many
 from drumline_cli.overview import tables
 
 _BAR: Final = 24
+# More bars would push the jobs off a small screen.
 _MOST_BARS: Final = 6
 _ENDED_SECONDS: Final = 900.0
 """Time for which an ended job is shown."""
@@ -57,13 +58,17 @@ def render(
         first: number of jobs that are scrolled past.
         note: text for the last line instead of the keys.
     """
+    # Phase 1: everything above the jobs. It never scrolls.
     bars = _bars(_pools(rows.nodes), _queues(rows.queues))
     head = [_title(rows), *bars, *rows.remarks]
     table = _table(rows)
+    # Without a height the output is a pipe, so nothing is cut.
     if height is None:
         return [_clip(line, width) for line in (*head, "", *table)]
     heading, lines = table[:1], table[1:]
+    # Phase 2: compute the visible part. Two lines belong to the gap and the keys.
     room = max(1, height - len(head) - len(heading) - 2)
+    # Scrolling stops at the last line, even if jobs have ended since.
     first = max(0, min(first, len(lines) - room))
     below = max(0, len(lines) - first - room)
     foot = note or (f"{_KEYS}; {count(below)} more below" if below else _KEYS)
@@ -76,6 +81,7 @@ def _title(rows: TopRows) -> str:
     waits = [job for job in rows.jobs if job.position is not None]
     parts = ["drumline top"]
     if rows.nodes:
+        # In a pool with partitions, parts are converted to whole GPUs.
         held = sum(node.held_gpus / node.parts_per_gpu for node in rows.nodes)
         whole = gpus(sum(node.gpus / node.parts_per_gpu for node in rows.nodes))
         on = many(len(rows.nodes), "node")
@@ -99,6 +105,7 @@ class _Bar:
 def _pools(nodes: Sequence[NodeRow]) -> Iterator[_Bar]:
     for pool in sorted({node.pool for node in nodes}):
         own = [node for node in nodes if node.pool == pool]
+        # Only unhealthy states are worth a remark.
         out = Counter(node.state for node in own if node.state != READY)
         foreign = sum(node.foreign_gpus / node.parts_per_gpu for node in own)
         remarks = [f"{_number(foreign)} by foreign pods"] if foreign else []
@@ -112,6 +119,7 @@ def _pools(nodes: Sequence[NodeRow]) -> Iterator[_Bar]:
 
 
 def _queues(queues: Sequence[QueueRow]) -> Iterator[_Bar]:
+    # Queues with the longest line come first, because they need attention.
     for queue in sorted(queues, key=lambda each: (-each.waiting_gpus, each.queue)):
         foreign = sum(quota.foreign_gpus / quota.parts_per_gpu for quota in queue.quotas)
         remarks = (
@@ -147,6 +155,7 @@ def _bars(*groups: Iterable[_Bar]) -> list[str]:
 def _filled(bar: _Bar) -> str:
     """Return a bar. Usage beyond a quota fills the bar and shows in its figures."""
     share = min(1.0, bar.used / bar.of) if bar.of else float(bar.used > 0)
+    # A used pool never looks empty, and a pool with free GPUs never looks full.
     filled = min(_BAR - 1, max(1, round(share * _BAR))) if 0 < share < 1 else round(share * _BAR)
     return "█" * filled + "░" * (_BAR - filled)
 
@@ -156,12 +165,14 @@ def shown_jobs(rows: TopRows) -> list[JobRow]:
     return [
         job
         for job in rows.jobs
+        # A recently ended job stays visible, so that the user sees its result.
         if job.finished_at is None or rows.as_of - job.finished_at < _ENDED_SECONDS
     ]
 
 
 def lines_of(rows: TopRows) -> int:
     """Return the number of lines of the table."""
+    # Both kinds of lines scroll together, so both are counted.
     return len(shown_jobs(rows)) + len(_foreign_lines(rows))
 
 
@@ -193,6 +204,7 @@ def _foreign_lines(rows: TopRows) -> list[tuple[str, ...]]:
         )
         for queue in rows.queues
         for each in whole_line(queue)
+        # Names of other workloads contain their kind: namespace/kind/name.
         if each.name.count("/") > 1
     ]
     return [*holding, *waiting]
@@ -225,6 +237,7 @@ def _table(rows: TopRows) -> list[str]:
 
 
 def _when(job: JobRow, *, now: float) -> str:
+    # The most important time of each state, in one column.
     if job.finished_at is not None:
         return f"ended {duration(now - job.finished_at)} ago"
     if job.position is not None:

@@ -35,10 +35,13 @@ from drumline_console.ui.kept_value import KeptValue
 from drumline_console.ui.questions import Questions
 from drumline_scheduler.model import Policy
 
+# The prefix makes browsers require Secure, Path=/ and no Domain.
 TOKEN_COOKIE: Final = "__Host-drumline-token"  # noqa: S105 - its name
 NAMESPACE_COOKIE: Final = "__Host-drumline-namespace"
+# One working day. The token itself may expire earlier.
 LOGIN_SECONDS: Final = 8 * 3600
 _LOGIN: Final = "/login"
+# The longest token that fits into a cookie of 4096 bytes.
 _TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/=-]{8,3800}")
 _NAMESPACE: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _EVERY_PORT: Final = frozenset({"localhost", "127.0.0.1", "::1"})
@@ -62,6 +65,7 @@ class TokenAccess:
     """
 
     def __init__(self, api_server: ApiServer, *, policy: Policy) -> None:
+        # Limits are shared by all callers of this process.
         self._api_server = api_server
         self._limits = SharedLimits(Questions(policy))
         self._identities = Identities()
@@ -86,8 +90,10 @@ class TokenAccess:
         """
         if request.method in SAFE_METHODS:
             return
+        # Sec-Fetch-Site comes from the browser, and scripts cannot change it.
         site = request.headers.get("Sec-Fetch-Site")
         origin = request.headers.get("Origin", "null")
+        # `null` is the origin of sandboxed pages, so it counts as unknown.
         foreign = origin not in {"null", f"http://{request.host}", f"https://{request.host}"}
         ours = not foreign and (site == "same-origin" or (site is None and origin != "null"))
         if not ours:
@@ -95,18 +101,22 @@ class TokenAccess:
 
     async def source(self, request: web.Request) -> ClusterSource:
         """Authenticate this request's token and return the cluster with its rights."""
+        # No token: answer with the login page, and send nothing to the API server.
         token = _token(request)
         if token is None:
             raise NotLoggedIn("You are not logged in.")
+        # The cookie is under the user's control, so its text is checked.
         namespace = request.cookies.get(NAMESPACE_COOKIE, "")
         if _NAMESPACE.fullmatch(namespace) is None:
             namespace = "default"
         credentials = Credentials(
             server=self._api_server.url,
+            # The token came with this request. There is nothing to renew it from.
             token=Token(lambda: token, renewable=False),
             ca_path=self._api_server.ca,
             namespace=namespace,
         )
+        # Only the digest is kept in memory.
         digest = _digest(token)
         share = await self._identities.share(credentials, digest=digest, sender=_sender(request))
         return LiveCluster(
@@ -118,15 +128,18 @@ class TokenAccess:
     def refused(self, request: web.Request, error: CommandError) -> web.Response | None:
         """Return the login page for unknown callers, or the choice of a namespace."""
         up = "../" * (request.path.count("/") - 1)
+        # An unknown token is remembered as refused, to spare the API server.
         if isinstance(error, NotLoggedIn):
             token = _token(request)
             if token is not None and request.path != _LOGIN:
                 self._identities.refuse(_digest(token))
             document = account_page.account(str(error), up=up, reachable=_reachable(request))
             answer = answer_of(document, status=401)
+            # A refused token would be sent with every request, so the cookie is deleted.
             if TOKEN_COOKIE in request.cookies:
                 _forget(answer, TOKEN_COOKIE)
             return answer
+        # Without rights on all namespaces, the user chooses one.
         chosen = NAMESPACE_COOKIE in request.cookies
         if request.path == "/" and isinstance(error, NotAnswered) and not chosen:
             return answer_of(account_page.choose_namespace(str(error)), status=403)
@@ -140,6 +153,7 @@ class TokenAccess:
         router.add_post("/namespace", _choose)
 
     def _memory(self, key: str) -> KeptValue[ClusterObjects]:
+        # Memory is bounded per share. Within it, values are kept by the digest of the token.
         memory = self._memories.get(key)
         if memory is None:
             memory = self._memories[key] = new_memory()
@@ -152,11 +166,13 @@ def _digest(text: str) -> bytes:
 
 def _sender(request: web.Request) -> Sender:
     """The connection's address, and the one that the last proxy has appended to its header."""
+    # The last entry was added by the nearest proxy. Earlier entries can be invented.
     forwarded = ",".join(request.headers.getall("X-Forwarded-For", [])).rpartition(",")[2]
     return Sender(address=request.remote or "", forwarded=forwarded.strip()[:64])
 
 
 def _token(request: web.Request) -> str | None:
+    # The header wins: an authenticating proxy knows the current user.
     scheme, _, given = request.headers.get("Authorization", "").partition(" ")
     token = given.strip() if scheme.lower() == "bearer" else request.cookies.get(TOKEN_COOKIE, "")
     return token if _TOKEN.fullmatch(token) else None
@@ -180,6 +196,7 @@ async def _show(request: web.Request) -> web.Response:
 async def _login(request: web.Request) -> web.Response:
     fields = await form_fields(request)
     token = fields.get("token", "").strip()
+    # On localhost the cookie would reach programs on other ports.
     if _reachable(request) is not None or _TOKEN.fullmatch(token) is None:
         raise NotLoggedIn("This token cannot be stored in a cookie.")
     answer = web.HTTPSeeOther("./")
@@ -203,6 +220,7 @@ async def _choose(request: web.Request) -> web.Response:
 
 def _keep_namespace(answer: web.StreamResponse, namespace: str) -> None:
     if _NAMESPACE.fullmatch(namespace.strip()):
+        # An empty field removes the choice.
         _keep(answer, NAMESPACE_COOKIE, namespace.strip())
     else:
         _forget(answer, NAMESPACE_COOKIE)
@@ -214,6 +232,7 @@ def _keep(answer: web.StreamResponse, name: str, value: str) -> None:
         value,
         max_age=LOGIN_SECONDS,
         path="/",
+        # Secure, HttpOnly and Strict: no script and no other site can use the cookie.
         secure=True,
         httponly=True,
         samesite="Strict",

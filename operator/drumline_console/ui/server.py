@@ -36,6 +36,7 @@ from drumline_console.ui.archive_source import ArchiveSource
 from drumline_console.ui.cancellation import finish
 from drumline_console.ui.cluster_source import ClusterSource
 
+# No inline script runs, even if escaping failed somewhere.
 _POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self';"
     " form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
@@ -54,6 +55,7 @@ _ASSETS: Final = {
     "live.js": ("drumline_console.ui", "text/javascript"),
     "what-if.js": ("drumline_console.ui", "text/javascript"),
 }
+# Forms are small. A larger body is an attack or a mistake.
 _MOST_BODY_BYTES: Final = 16 * 1024
 _MOST_FILTER: Final = 200
 _OTHER_SITES: Final = frozenset({"cross-site", "same-site"})
@@ -91,6 +93,7 @@ async def serve(
     Raises:
         OSError: the port is taken.
     """
+    # One access object decides about all routes, so no route can be forgotten.
     app = application(LoopbackAccess(secret=secret, live=source), archive=archive)
     async with listening(app, host=LOOPBACK, port=port) as taken:
         yield f"http://{LOOPBACK}:{taken}/{secret}/"
@@ -106,8 +109,10 @@ async def listening(app: web.Application, *, host: str, port: int) -> AsyncGener
     Raises:
         OSError: the port is taken.
     """
+    # A log of addresses would contain the secret.
     runner = web.AppRunner(app, access_log=None, logger=_LOGGER, handler_cancellation=True)
     await runner.setup()
+    # `setup` has started the server, so it is cleaned up in every case.
     try:
         site = web.TCPSite(runner, host, port)
         await site.start()
@@ -123,10 +128,12 @@ def new_secret() -> str:
 
 def application(access: PageAccess, *, archive: ArchiveSource | None = None) -> web.Application:
     """Return the routes with their guards."""
+    # The guard is a middleware, so it runs before every handler.
     app = web.Application(middlewares=[_guard(access)], client_max_size=_MOST_BODY_BYTES)
 
     async def overview(request: web.Request) -> web.Response:
         cluster = await (await access.source(request)).cluster()
+        # A long filter would only cost time.
         words = request.query.get("q", "")[:_MOST_FILTER]
         document = pages.overview(
             cluster, words=words, archive=archive is not None, account=access.account
@@ -140,24 +147,30 @@ def application(access: PageAccess, *, archive: ArchiveSource | None = None) -> 
     async def ask(request: web.Request) -> web.Response:
         action = _action(request)
         if action.ask is None:
+            # Some actions have no question, and act without a page of their own.
             raise web.HTTPNotFound
         source = await access.source(request)
         return answer_of(await action.ask(source, _job(request), request.query))
 
     async def act(request: web.Request) -> web.Response:
         action = _action(request)
+        # Authentication comes before the body is read.
         source = await access.source(request)
         done = action.do(source, _job(request), await form_fields(request))
+        # The change is finished even if the client disconnects. 303 makes the browser load with
+        # GET.
         raise web.HTTPSeeOther(await finish(done))
 
     async def what_if(request: web.Request) -> web.Response:
         source = await access.source(request)
+        # Parse first: a malformed question must not cost a read of the cluster.
         asked = what_if_page.question(request.query)
         cluster = await source.cluster()  # a token that is not known never waits for a question
         ours = request.headers.get("Sec-Fetch-Site") not in _OTHER_SITES
         answer = await source.what_if(asked) if asked is not None and ours else None
         return answer_of(what_if_page.what_if(cluster, asked, answer))
 
+    # Routes have a fixed number of segments, so names cannot reach another route.
     prefix = access.prefix
     app.router.add_get(f"{prefix}/", overview)
     app.router.add_get(f"{prefix}/asset/{{name}}", _asset)
@@ -202,6 +215,7 @@ def _guard(access: PageAccess) -> Callable[..., Awaitable[web.StreamResponse]]:
             access.check(request)
             answer = await handler(request)
         except web.HTTPException as error:
+            # Error pages need the security headers as well.
             error.headers.update(_HEADERS)
             raise
         except CommandError as error:
@@ -216,17 +230,20 @@ def _refused(access: PageAccess, request: web.Request, error: CommandError) -> w
     shown = access.refused(request, error)
     if shown is not None:
         return shown
+    # Links are relative, because the prefix contains the secret.
     up = "../" * (request.path.count("/") - access.prefix.count("/") - 1)
     if isinstance(error, BadInput):
         title = "The request is not valid"
         return answer_of(pages.refused(str(error), title=title, up=up), status=400)
     if isinstance(error, Busy):
         return answer_of(pages.refused(str(error), title="Not now", up=up), status=503)
+    # 502: the failure is behind this server.
     title = "The cluster did not answer"
     return answer_of(pages.refused(str(error), title=title, up=up), status=502)
 
 
 async def _asset(request: web.Request) -> web.Response:
+    # Only listed files are served. The name never becomes a path.
     known = _ASSETS.get(request.match_info["name"])
     if known is None:
         raise web.HTTPNotFound
