@@ -21,8 +21,11 @@ def build_on_meta(config: ModelConfig) -> nn.Module:
 
     Cut it, then fill it with `models.initialize` or a checkpoint.
     """
+    # Code of the library transformers builds its own modules, under its own handling of meta.
     if config.family is Family.TRANSFORMERS:
         return build_module(config)
+    # Meta tensors have shapes only: a model of any size is built in milliseconds and without
+    # memory.
     with torch.device("meta"), _WithoutValues():
         match config.family:
             case Family.LLAMA:
@@ -63,6 +66,7 @@ class _WithoutValues(TorchFunctionMode):
     ) -> Any:
         del types
         kwargs = kwargs or {}
+        # Every function of `torch.nn.init` takes the tensor first and returns it.
         if getattr(func, "__module__", None) == "torch.nn.init":
             return kwargs["tensor"] if "tensor" in kwargs else args[0]
         return func(*args, **kwargs)

@@ -37,6 +37,8 @@ class Decoder(nn.Module):
             config.vocab_size, config.hidden_size
         )
         self.positions: Positions = Positions()
+        # Keys are numbers of the whole model, so a stage's parameter has the same name as in the
+        # checkpoint.
         self.layers = nn.ModuleDict(
             {str(index): layer(config, index) for index in range(config.layers)}
         )
@@ -50,11 +52,14 @@ class Decoder(nn.Module):
 
     def places(self, x_BSD: Tensor, documents: Documents | None) -> Tensor:
         """Return positions for attention: [sequence], or with documents [batch, sequence]."""
+        # A rank of the context axis has some positions of the sequence, and they are not 0..S-1.
         places_S = self.positions(x_BSD)
         return places_S if documents is None else documents.positions(places_S)
 
     def lengths(self, x_BSD: Tensor, documents: Documents | None) -> int | Tensor:
         """Return the whole sequences' length, or [B, S] that of each visible token's document."""
+        # Every rank takes the length of the whole sequence, or longrope would choose factors by its
+        # part.
         if documents is None:
             return self.positions.length(x_BSD)
         return documents.lengths(self.positions(x_BSD))
@@ -67,6 +72,8 @@ class Decoder(nn.Module):
         """
         if self.embedding is None:
             raise TypeError("a stage without embedding is fed hidden states, not tokens")
+        # Granite scales the embeddings by a factor of its configuration, Gemma by the root of the
+        # hidden size.
         x_BSD = times(self.embedding(tokens_BS), self.config.embedding_multiplier)
         if not self.config.scaled_embedding:
             return x_BSD
@@ -75,6 +82,7 @@ class Decoder(nn.Module):
 
     def logits(self, x_BSD: Tensor) -> Tensor:
         """Score every word, [batch, sequence, vocabulary]; an earlier stage returns x_BSD."""
+        # An earlier stage has no norm: its hidden states go to the next stage as they are.
         if self.norm is None:
             return x_BSD
         # the head is linear: what it takes in is smaller than what it gives
@@ -87,9 +95,12 @@ class Decoder(nn.Module):
 
     def _capped(self, logits_BSV: Tensor) -> Tensor:
         cap = self.config.logit_softcap
+        # Gemma 2 caps logits. It happens before the loss, so the loss sees capped values as in
+        # inference.
         return logits_BSV if cap is None else cap * torch.tanh(logits_BSV / cap)
 
 
 def times(x: Tensor, factor: float) -> Tensor:
     """Multiply, unless the factor is 1."""
+    # A product with 1 would write the whole tensor once more.
     return x if factor == 1 else x * factor

@@ -59,16 +59,24 @@ class Documents:
             positions_BS: position within the document.
             filled_B: number of positions of each window before its padding; None: no padding.
         """
+        # Phase 1: runs. Position 0 begins a run, and runs of all windows are numbered through the
+        # micro-batch.
         begins = np.flatnonzero(positions_BS.reshape(-1) == 0)
+        # int32, because the kernel for runs of different lengths takes its borders in this type.
         ends = np.append(begins, positions_BS.size).astype(np.int32)
+        # Phase 2: numbers. A cumulative count of begins gives each token its run.
         numbers_BS = np.cumsum(positions_BS.reshape(-1) == 0).reshape(ids_BS.shape) - 1
         if filled_B is not None:
+            # Padding of all windows shares one number. Experts skip it, attention computes it as a
+            # run of its own.
             places_S = np.arange(ids_BS.shape[1], dtype=np.int32)
             numbers_BS[places_S >= filled_B[:, np.newaxis]] = len(begins)
         return cls(
             ids=ids_BS,
+            # int64, because these positions index embeddings and rotary tables.
             since_begin=torch.from_numpy(positions_BS.astype(np.int64)),  # pyright: ignore[reportUnknownMemberType] - untyped in torch
             ends=torch.from_numpy(ends),  # pyright: ignore[reportUnknownMemberType] - untyped in torch
+            # Taken on the host, so that no kernel call waits for the GPU.
             longest=int(np.diff(ends).max()),
             numbers=torch.from_numpy(numbers_BS),  # pyright: ignore[reportUnknownMemberType] - untyped in torch
         )
@@ -77,6 +85,7 @@ class Documents:
         """Return a copy in pinned memory, from which a GPU copies beside its work."""
         return replace(
             self,
+            # Copies from pageable memory would wait for earlier work on the GPU.
             since_begin=self.since_begin.pin_memory(),
             ends=self.ends.pin_memory(),
             numbers=self.numbers.pin_memory(),
@@ -85,6 +94,8 @@ class Documents:
     def to(self, device: torch.device) -> Documents:
         """Return a copy on this device."""
         since_begin, ends, numbers = (
+            # `non_blocking` takes effect only from pinned memory. Order on the stream keeps the
+            # copies safe.
             tensor.to(device, non_blocking=True)
             for tensor in (self.since_begin, self.ends, self.numbers)
         )
@@ -110,11 +121,14 @@ class Documents:
     def lengths(self, places_S: Tensor) -> Tensor:
         """Return the lengths of the tokens' documents, [batch, sequence], by places [sequence]."""
         sizes = self.ends.diff()
+        # `output_size` is known. Without it, torch would read the sum of the sizes from the GPU.
         lengths = sizes.repeat_interleave(sizes, output_size=self.since_begin.numel())
         return lengths.view_as(self.since_begin)[:, places_S]
 
     def runs(self) -> list[list[slice]]:
         """Return the documents of each window, as ranges of positions."""
+        # A change of the document's index begins a run. Indices ascend, so equal ones are
+        # neighbours.
         begins = ([0, *(np.flatnonzero(np.diff(row)) + 1), len(row)] for row in self.ids)
         return [[slice(int(a), int(b)) for a, b in pairwise(row)] for row in begins]
 
@@ -136,7 +150,10 @@ def document_overlaps(queries_BQ: DocumentIds, keys_BK: DocumentIds) -> Iterator
         keys_BK: document of each key, int32 [B, K].
     """
     for row, (queries_Q, keys_K) in enumerate(zip(queries_BQ, keys_BK, strict=True)):
+        # Documents in both parts only. A ring of context parallelism holds keys of positions that
+        # no query here sees.
         shared = np.intersect1d(queries_Q, keys_K)
+        # Indices ascend along a window, so each document is one span and a binary search finds it.
         spans = (
             zip(np.searchsorted(ids, shared), np.searchsorted(ids, shared, "right"), strict=True)
             for ids in (queries_Q, keys_K)

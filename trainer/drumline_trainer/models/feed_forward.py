@@ -39,10 +39,13 @@ def gated(gate: Tensor, up: Tensor, activation: Activation) -> Tensor:
     """Apply a gate to `up`, elementwise; both [..., F]."""
     match activation:
         case Activation.SILU:
+            # Gate and up are separate layers, so the tensor axis cuts both by the same features.
             return F.silu(gate) * up
         case Activation.GELU_TANH:
             return F.gelu(gate, approximate="tanh") * up
         case Activation.CLAMPED_SWIGLU:
+            # The gate is clamped from above only, as in GPT-OSS: sigmoid makes its lower side small
+            # anyway.
             gate = gate.clamp(max=_LIMIT)
             return (up.clamp(-_LIMIT, _LIMIT) + 1) * (gate * torch.sigmoid(_STEEPNESS * gate))
 

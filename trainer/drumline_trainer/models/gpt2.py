@@ -35,6 +35,7 @@ class GPT2Attention(nn.Module):
 
     def forward(self, x_BSD: Tensor, documents: Documents | None = None) -> Tensor:
         """Mix values over the positions that may be seen."""
+        # [B, S, D] becomes [B, H, S, E] for each projection.
         q_BHSE, k_BGSE, v_BGSE = (
             projection(x_BSD).unflatten(-1, (-1, self.head_size)).transpose(1, 2)
             for projection in (self.query, self.key, self.value)
@@ -62,6 +63,7 @@ class GPT2Layer(nn.Module):
 
     def forward(self, x_BSD: Tensor, documents: Documents | None = None) -> Tensor:
         """Apply one residual block of each kind; shape [batch, sequence, hidden]."""
+        # Norms come before the blocks, unlike in the first GPT.
         x_BSD = x_BSD + self.dropout(self.attention(self.attention_norm(x_BSD), documents))
         return x_BSD + self.dropout(self.feed_forward(self.feed_forward_norm(x_BSD)))
 
@@ -71,6 +73,7 @@ class GPT2(Decoder):
 
     def __init__(self, config: ModelConfig) -> None:
         norm = nn.LayerNorm(config.hidden_size, eps=config.norm_epsilon)
+        # GPT-2's layers are all alike, so the number of the layer is dropped.
         super().__init__(config, layer=lambda config, _: GPT2Layer(config), norm=norm)
         self.position_embedding: nn.Module | None = nn.Embedding(
             config.max_positions, config.hidden_size
@@ -82,6 +85,7 @@ class GPT2(Decoder):
         Hidden states have the shape [batch, sequence, hidden], logits [batch, sequence,
         vocabulary]. With documents, each is computed as if it were alone.
         """
+        # Hidden states of an earlier stage have their positions already.
         placed = inputs.is_floating_point()
         x_BSD = inputs if placed else self.placed(self.embedded(inputs), documents)
         return self.logits(self.layer_loop(self.layers.values(), x_BSD, documents))
@@ -94,4 +98,6 @@ class GPT2(Decoder):
         """
         if self.position_embedding is None:
             raise TypeError("a stage that embeds tokens needs position_embedding")
+        # Positions count within documents. Without documents they are the same for all rows, and
+        # [S, D] is broadcast.
         return x_BSD + self.position_embedding(self.places(x_BSD, documents))

@@ -37,10 +37,12 @@ class MultiHeadLatentAttention(nn.Module):
         super().__init__()
         hidden, self.head_size = config.hidden_size, config.features_per_head
         self.turned, self.value_size = latent.turned_size, latent.value_size
+        # A query or key is an unturned and a turned part, in this order.
         self.unturned = self.head_size - self.turned
         self.latent_size = latent.key_value_rank
         self.interleaved = latent.interleaved
         self.before_latents, self.after_latent = nn.Identity(), nn.Identity()
+        # DeepSeek-V2-Lite has no latent for queries: they come straight from the hidden state.
         self.query_latent, self.query_latent_norm = (
             (None, nn.Identity())
             if latent.query_rank is None
@@ -52,6 +54,7 @@ class MultiHeadLatentAttention(nn.Module):
         self.query = nn.Linear(
             latent.query_rank or hidden, config.heads * self.head_size, bias=False
         )
+        # One product makes the latent and the turned key, which the norm must leave out.
         self.key_value_latent = nn.Linear(hidden, self.latent_size + self.turned, bias=False)
         self.key_value_latent_norm = nn.RMSNorm(self.latent_size, eps=_EPSILON)
         self.key_value = nn.Linear(
@@ -62,25 +65,31 @@ class MultiHeadLatentAttention(nn.Module):
 
     def forward(self, x_BSD: Tensor, rotary: Rotary, documents: Documents | None = None) -> Tensor:
         """Attend to earlier positions of the same document; shape [batch, sequence, hidden]."""
+        # Phase 1: queries. Both seams are identities until the tensor axis replaces them.
         shared_BSD = self.before_latents(x_BSD)
         q_BSHE = self._split_heads(self.query(self._of_queries(x_BSD, shared_BSD)))
         q_BHSE, kept = q_BSHE.transpose(1, 2), self.unturned
+        # Only the turned part takes positions. The tables have its size.
         turned = self._rotate(q_BHSE[..., kept:], rotary)
         q_BHSE = torch.cat((q_BHSE[..., :kept], turned), dim=-1)
 
+        # Phase 2: keys and values from one latent [B, S, L] and one turned key [B, S, T].
         made_BSL = self.after_latent(self.key_value_latent(shared_BSD))
         latent_BSL, turned_BST = (
             made_BSL[..., : self.latent_size],
             made_BSL[..., self.latent_size :],
         )
+        # [B, S, L] becomes [B, H, S, unturned + value].
         heads_BHS = self._split_heads(
             self.key_value(self.key_value_latent_norm(latent_BSL)),
             size=kept + self.value_size,
         ).transpose(1, 2)
+        # The turned key is the same for all heads. `expand` makes no copy; the concatenation does.
         of_all = self._rotate(turned_BST.unsqueeze(1), rotary)
         of_all = of_all.expand(-1, heads_BHS.shape[1], -1, -1)
         k_BHSE = torch.cat((heads_BHS[..., :kept], of_all), dim=-1)
 
+        # Phase 3: attention. Padded values give zeros in the last columns, which are cut off below.
         v_BHSE = F.pad(heads_BHS[..., kept:], (0, self.head_size - self.value_size))
         out_BHSE = self.core_attention(q_BHSE, k_BHSE, v_BHSE, documents)
         return self.output(out_BHSE[..., : self.value_size].transpose(1, 2).flatten(-2))

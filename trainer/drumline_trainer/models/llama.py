@@ -37,12 +37,15 @@ class LlamaAttention(nn.Module):
         self.head_size = config.features_per_head
         query_size = config.heads * self.head_size
         key_value_size = config.kv_heads * self.head_size
+        # Three levels of biases: none, on queries, keys and values (Qwen 2), or on all four
+        # projections.
         bias = config.attention_bias is not AttentionBias.NONE
         self.query = nn.Linear(config.hidden_size, query_size, bias=bias)
         self.key = nn.Linear(config.hidden_size, key_value_size, bias=bias)
         self.value = nn.Linear(config.hidden_size, key_value_size, bias=bias)
         bias = config.attention_bias is AttentionBias.ALL
         self.output = nn.Linear(query_size, config.hidden_size, bias=bias)
+        # OLMo 2 normalizes all heads together, Qwen 3 each head by itself.
         self.normed_over_heads = config.query_key_norm_over_heads
         self.query_norm, self.key_norm = (
             nn.RMSNorm(
@@ -61,24 +64,33 @@ class LlamaAttention(nn.Module):
             softcap=config.attention_softcap,
         )
         self.sinks = AttentionSinks(config.heads) if config.attention_sinks else None
+        # Gemma 3 has one base for layers with a window and another for the rest. Tables 0 and 1 are
+        # the rest's.
         own_tables = window is not None and config.window_rope_theta is not None
         self.tables = slice(2, 4) if own_tables else slice(0, 2)
         self.turns = config.turns(layer)
 
     def forward(self, x_BSD: Tensor, rotary: Rotary, documents: Documents | None = None) -> Tensor:
         """Attend to earlier positions of the same document; shape [batch, sequence, hidden]."""
+        # Phase 1: queries and keys. Norms come before the rotation, as in Qwen 3 and OLMo 2.
         q_BHSE = self._normed_heads(self.query(x_BSD), self.query_norm)
         k_BGSE = self._normed_heads(self.key(x_BSD), self.key_norm)
+        # SmolLM3 leaves positions out of every fourth layer.
         if self.turns:
             cos, sin = rotary[self.tables]
             q_BHSE, k_BGSE = rotate(q_BHSE, (cos, sin)), rotate(k_BGSE, (cos, sin))
+        # [B, S, D] becomes [B, G, S, E]. Values are neither normalized nor rotated.
         v_BGSE = self._split_heads(self.value(x_BSD))
+        # Phase 2: attention. Sinks are passed only if they exist, because replaced cores need not
+        # know them.
         sinks = () if self.sinks is None else (self.sinks(),)
         out_BHSE = self.core_attention(q_BHSE, k_BGSE, v_BGSE, documents, *sinks)
+        # Phase 3: [B, H, S, E] becomes [B, S, H * E] again.
         return self.output(out_BHSE.transpose(1, 2).flatten(-2))
 
     def _normed_heads(self, x_BSD: Tensor, norm: nn.Module) -> Tensor:
         if self.normed_over_heads:
+            # The norm over all heads needs them in one dimension, so it comes before the split.
             return self._split_heads(norm(x_BSD))
         return norm(self._split_heads(x_BSD))
 
@@ -91,6 +103,8 @@ class LlamaLayer(nn.Module):
 
     def __init__(self, config: ModelConfig, layer: int) -> None:
         super().__init__()
+        # Norms lie before the block (Llama), after it (OLMo 2), or on both sides (Gemma 2). A
+        # missing norm is an Identity without parameters.
         self.attention_norm, self.feed_forward_norm = (
             _norm(config, unless=NormPlacement.AFTER) for _ in range(2)
         )
@@ -112,6 +126,7 @@ class LlamaLayer(nn.Module):
 
     def forward(self, x_BSD: Tensor, rotary: Rotary, documents: Documents | None = None) -> Tensor:
         """Apply one residual block of each kind; shape [batch, sequence, hidden]."""
+        # The residual stream itself is never normalized between layers.
         mixed_BSD = self.attention(self.attention_norm(x_BSD), rotary, documents)
         x_BSD = x_BSD + self._added(self.attention_out_norm(mixed_BSD))
         fed_BSD = self.feed_forward(self.feed_forward_norm(x_BSD), *self._routed(documents))
@@ -123,6 +138,7 @@ class LlamaLayer(nn.Module):
         return (documents,) if mixture and documents is not None else ()
 
     def _added(self, x_BSD: Tensor) -> Tensor:
+        # Granite multiplies what a block adds, before dropout.
         return self.dropout(times(x_BSD, self.residual_multiplier))
 
 
@@ -145,15 +161,20 @@ class Llama(Decoder):
         Hidden states have the shape [batch, sequence, hidden], logits [batch, sequence,
         vocabulary]. With documents, each is computed as if it were alone.
         """
+        # Tokens are integers, hidden states are not. So a stage needs no flag for its place.
         x_BSD = inputs if inputs.is_floating_point() else self.embedded(inputs)
+        # Experts must know which documents their tokens are of, also if a rank has some positions
+        # only.
         if documents is not None and self.config.experts:
             documents = documents.at(self.positions(x_BSD))
+        # Tables are computed once per forward pass and passed to all layers.
         rotary = self._rotary(x_BSD, documents)
         return self.logits(self.layer_loop(self.layers.values(), x_BSD, rotary, documents))
 
     def _rotary(self, x_BSD: Tensor, documents: Documents | None) -> Rotary:
         config, turned = self.config, self.config.features_turned
         places, scaling = self.places(x_BSD, documents), config.rope_scaling
+        # Only longrope depends on the length: long documents use other factors.
         by_length = scaling is not None and scaling.kind is RopeScalingKind.LONGROPE
         everywhere = rotary_tables(
             places,
@@ -166,4 +187,5 @@ class Llama(Decoder):
         if config.window_rope_theta is None:
             return everywhere
         theta = config.window_rope_theta
+        # The window's tables have no scaling. Gemma 3 scales only its global layers.
         return everywhere + rotary_tables(places, turned, theta=theta, like=x_BSD)

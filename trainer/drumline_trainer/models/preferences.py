@@ -33,12 +33,15 @@ def answer_log_probabilities(
         targets_BS: tokens, or IGNORED.
         documents: the answers, in pairs.
     """
+    # fp32 [B, S]. Targets of the prompt and of padding are IGNORED and add 0.
     losses_BS = token_losses(logits_BSV, targets_BS).view_as(targets_BS)
+    # A run is an answer. Sums per run are log-probabilities, because losses are their negatives.
     sums = [
         losses_S[run].sum()
         for losses_S, runs in zip(losses_BS.unbind(), documents.runs(), strict=True)
         for run in runs[: len(runs) // 2 * 2]  # an odd one at the end is padding
     ]
+    # Runs alternate: chosen, rejected. [2 P] becomes [P, 2].
     return -torch.stack(sums).view(-1, 2)
 
 
@@ -51,6 +54,8 @@ def preference_losses_sum(model_P2: Tensor, reference_P2: Tensor, *, beta: float
         beta: penalty for moving away from the reference.
     """
     gained_P2 = model_P2 - reference_P2
+    # `logsigmoid` is stable for large differences, unlike the logarithm of a sigmoid. TRL calls
+    # this loss "sigmoid".
     return -F.logsigmoid(beta * (gained_P2[:, 0] - gained_P2[:, 1])).sum()
 
 
@@ -64,5 +69,7 @@ def reward_sums(model_P2: Tensor, reference_P2: Tensor, *, beta: float) -> Tenso
         beta: as in the loss.
     """
     rewards_P2 = beta * (model_P2 - reference_P2)
+    # A tie counts as wrong, as in TRL's `rewards/accuracies`.
     ahead_P = (rewards_P2[:, 0] > rewards_P2[:, 1]).to(rewards_P2.dtype)
+    # [2, P] and [P] are stacked to [3, P] and summed over the pairs.
     return torch.stack((*rewards_P2.unbind(1), ahead_P)).sum(1)

@@ -96,9 +96,12 @@ class CoreAttention(nn.Module):
         sinks_H: Tensor | None,
     ) -> Tensor:
         """Attend within documents, whose sizes vary. Return [B, H, S, E]."""
+        # Torch's fused kernels know neither a soft cap nor sinks.
         fused = self.softcap is None and sinks_H is None
         if fused and _fits_varlen(q_BHSE):
             return self.varlen(q_BHSE, k_BGSE, v_BGSE, documents)
+        # The slow path: one call for each run of each window. Shapes are [1, H, run, E], joined
+        # along the sequence.
         windows = [
             torch.cat(
                 [
@@ -119,6 +122,8 @@ class CoreAttention(nn.Module):
     def _whole(
         self, q_BHSE: Tensor, k_BGSE: Tensor, v_BGSE: Tensor, sinks_H: Tensor | None
     ) -> Tensor:
+        # A window as long as the sequence hides nothing, so the causal kernel without a mask is
+        # used.
         length = q_BHSE.shape[2]
         window = length if self.window is None else min(self.window, length)
         fused = self.softcap is None and sinks_H is None
@@ -126,6 +131,8 @@ class CoreAttention(nn.Module):
             return self._fused(q_BHSE, k_BGSE, v_BGSE, mask_QK=None)
         # what no query of a run can see is not computed, and no mask is S · S
         out_BHQE: list[Tensor] = []
+        # Queries begin..end-1 see keys first..end-1. A run has at least 512 queries, and the mask
+        # is [Q, K].
         for begin, end, first in attention_runs(length, window):
             mask_QK = window_mask(begin, end, first, window=window, device=q_BHSE.device)
             parts = q_BHSE[:, :, begin:end], k_BGSE[:, :, first:end], v_BGSE[:, :, first:end]
@@ -144,8 +151,11 @@ class CoreAttention(nn.Module):
             k_BGKE,
             v_BGKE,
             attn_mask=mask_QK,
+            # SDPA accepts a mask or causality, not both. The mask of a run is causal already.
             is_causal=self.causal and mask_QK is None,
             scale=self.scale,
+            # With `enable_gqa` the kernel shares key-value heads among queries, and no copy is
+            # made.
             enable_gqa=q_BHQE.shape[1] != k_BGKE.shape[1],
         )
 
@@ -158,14 +168,18 @@ class CoreAttention(nn.Module):
         mask_QK: Tensor,
         sinks_H: Tensor | None,
     ) -> Tensor:
+        # [B, H, Q, E] becomes [B, G, R, E] with R = H / G * Q rows for each key-value head.
         (groups, keys), (heads, queries) = k_BGKE.shape[1:3], q_BHQE.shape[1:3]
         # the heads of a group one below another: keys and values are not repeated
         q_BGRE = q_BHQE.reshape(len(q_BHQE), groups, -1, q_BHQE.shape[-1])
+        # Scores are scaled after the product, as transformers does in its eager attention.
         scores_BGRK = q_BGRE @ k_BGKE.mT * (self.scale or q_BHQE.shape[-1] ** -0.5)
+        # The cap comes before the mask: tanh of -inf would be a finite score.
         if self.softcap is not None:
             scores_BGRK = (scores_BGRK / self.softcap).tanh() * self.softcap
         scores_BHQK = scores_BGRK.view(-1, heads, queries, keys)
         scores_BHQK = scores_BHQK.masked_fill(~mask_QK, float("-inf"))
+        # Sinks are one more column of scores. They take part in the softmax and have no value.
         if sinks_H is not None:
             sinks_BHQ1 = (
                 sinks_H.to(scores_BHQK.dtype)
@@ -173,7 +187,10 @@ class CoreAttention(nn.Module):
                 .expand(len(scores_BHQK), -1, queries, 1)
             )
             scores_BHQK = torch.cat((scores_BHQK, sinks_BHQ1), dim=-1)
+        # The softmax is fp32, as in transformers' eager attention of Gemma 2. Its result has the
+        # type of the values.
         shares_BHQK = scores_BHQK.softmax(dim=-1, dtype=torch.float32).to(v_BGKE.dtype)
+        # Without the column of the sinks, rows of shares add up to less than 1.
         shares_BGRK = shares_BHQK[..., :keys].reshape(*q_BGRE.shape[:3], keys)
         return (shares_BGRK @ v_BGKE).view(len(q_BHQE), heads, queries, -1)
 
@@ -188,7 +205,9 @@ class CoreAttention(nn.Module):
         from torch.nn.attention import SDPBackend, sdpa_kernel  # noqa: PLC0415 - imports torch's compiler, 2 s
         from torch.nn.attention.varlen import varlen_attn  # noqa: PLC0415 - imports torch's compiler, 2 s
 
+        # Query heads H / G * g to H / G * (g + 1) - 1 use key-value head g: repeats are neighbours.
         repeats = q_BHSE.shape[1] // k_BGSE.shape[1]
+        # [B, H, S, E] becomes [T, H, E] with T = B * S, because runs of all windows lie end to end.
         q_THE, k_THE, v_THE = (
             x.transpose(1, 2).flatten(0, 1)
             for x in (
@@ -197,16 +216,19 @@ class CoreAttention(nn.Module):
                 v_BGSE.repeat_interleave(repeats, 1),
             )
         )
+        # cuDNN is excluded, because its gradients may differ in their last bits between two runs.
         with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
             out_THE: Any = varlen_attn(
                 q_THE,
                 k_THE,
                 v_THE,
+                # Queries and keys have the same borders, because attention is within a document.
                 documents.ends,
                 documents.ends,
                 documents.longest,
                 documents.longest,
                 scale=self.scale,
+                # (left, right): -1 is unlimited. A window of w sees w - 1 positions before itself.
                 window_size=(
                     -1 if self.window is None else self.window - 1,
                     0 if self.causal else -1,
@@ -225,6 +247,7 @@ def window_mask(begin: int, end: int, first: int, *, window: int, device: torch.
     """Return a mask, bool [Q, K], of queries begin..end-1 and keys first..end-1 in a window."""
     queries_Q = torch.arange(begin, end, device=device).unsqueeze(1)
     keys_K = torch.arange(first, end, device=device)
+    # Causal and inside the window; bool [Q, K], True is visible.
     return (keys_K <= queries_Q) & (keys_K > queries_Q - window)
 
 
@@ -246,4 +269,6 @@ class TokenEmbedding(nn.Embedding):
 
     def logits(self, x_BSD: Tensor) -> Tensor:
         """Score every word by the product with its vector; shape [batch, sequence, vocabulary]."""
+        # A pipeline's last stage may hold a copy of the embedding, whose gradient is summed with
+        # the first stage's.
         return F.linear(x_BSD, self.weight if self.head_weight is None else self.head_weight)

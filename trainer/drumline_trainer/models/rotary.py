@@ -40,15 +40,20 @@ def rotary_tables(
         lengths: of the sequence or, of shape B S, of the document of each token; longrope asks.
         like: what has the type and the device of the tables.
     """
+    # fp64 as the module says. [R/2] speeds in radians per position.
     pairs = torch.arange(0, turned, 2, dtype=torch.float64, device=like.device)
     speeds = theta ** (-pairs / turned)
     magnitude = 1.0
     if scaling is not None:
+        # The scaling changes speeds only. YaRN also multiplies the tables by a magnitude.
         speeds = _slowed(speeds, scaling, theta=theta, lengths=lengths)
         magnitude = scaling.multiplier
+    # [S, R/2], or [B, S, R/2] with documents.
     angles = positions.double().unsqueeze(-1) * speeds
     if positions.dim() > 1:
         angles = angles.unsqueeze(1)  # the same for all heads
+    # The magnitude is applied before rounding. transformers multiplies cosines and sines in the
+    # same place.
     return (angles.cos() * magnitude).to(like.dtype), (angles.sin() * magnitude).to(like.dtype)
 
 
@@ -60,8 +65,12 @@ def _slowed(speeds: Tensor, scaling: RopeScaling, *, theta: float, lengths: int 
         case RopeScalingKind.LINEAR:
             return speeds / scaling.factor
         case RopeScalingKind.LLAMA3:
+            # Llama 3.1: pairs that turn often in the original length keep their speed, slow ones
+            # are divided by the factor.
             turns = scaling.original_positions * speeds / (2 * math.pi)
             low, high = scaling.low_frequency_factor, scaling.high_frequency_factor
+            # Between both limits the speeds are interpolated. `kept` is 1 for fast pairs and 0 for
+            # slow ones.
             kept = ((turns - low) / (high - low)).clamp(0, 1)
         case RopeScalingKind.YARN:
             kept = _yarn_kept(scaling, theta=theta, like=speeds)
@@ -70,14 +79,17 @@ def _slowed(speeds: Tensor, scaling: RopeScaling, *, theta: float, lengths: int 
 
 def _pair_factors(scaling: RopeScaling, lengths: int | Tensor, *, like: Tensor) -> Tensor:
     """Return the factor of every pair: [R/2] for one sequence, [B, S, R/2] for documents."""
+    # Both tables are made on the host and copied. The copy does not wait for the GPU.
     short, long = (
         torch.tensor(scaling.pair_factors(long=long), dtype=like.dtype).to(
             like.device, non_blocking=True
         )
         for long in (False, True)
     )
+    # One length for the whole batch decides for all positions, as in transformers.
     if isinstance(lengths, int):
         return long if lengths > scaling.original_positions else short
+    # Each document has its own length: a short one in a long window keeps the short factors.
     return torch.where(lengths.unsqueeze(-1) > scaling.original_positions, long, short)
 
 
@@ -93,10 +105,15 @@ def _yarn_kept(scaling: RopeScaling, *, theta: float, like: Tensor) -> Tensor:
             count * math.log(scaling.original_positions / (times * 2 * math.pi)) / math.log(theta)
         )
 
+    # Fast pairs have small indices, because speeds fall with the index.
     first, last = pair_that_turns(scaling.beta_fast), pair_that_turns(scaling.beta_slow)
+    # transformers rounds the ends to whole pairs unless `truncate` is false.
     if scaling.whole_pairs:
         first, last = math.floor(first), math.ceil(last)
+    # The upper bound is the one of transformers: the head's size minus 1, although pairs end at
+    # half of it.
     first, last = max(first, 0), min(last, 2 * count - 1)
+    # A ramp of width 0 would divide by zero. transformers adds 0.001 too.
     width = last - first or 0.001
     pairs = torch.arange(count, dtype=like.dtype, device=like.device)
     return 1 - ((pairs - first) / width).clamp(0, 1)
@@ -106,10 +123,13 @@ def rotate(x_BHSE: Tensor, rotary: tuple[Tensor, Tensor]) -> Tensor:
     """Turn each pair (first half, second half) of what turns by its position's angle."""
     cos, sin = rotary
     turned = 2 * cos.shape[-1]
+    # The common case avoids a slice and a third part in the concatenation.
     if turned == x_BHSE.shape[-1]:
+        # Halves, not neighbours: the layout of Llama's weights in transformers.
         first, second = x_BHSE.chunk(2, dim=-1)
         return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
     first, second = x_BHSE[..., :turned].chunk(2, dim=-1)
+    # The remaining features pass unturned, as in Phi and GPT-NeoX.
     parts = (first * cos - second * sin, second * cos + first * sin, x_BHSE[..., turned:])
     return torch.cat(parts, dim=-1)
 

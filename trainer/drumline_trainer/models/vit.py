@@ -38,14 +38,20 @@ class PatchEmbedding(nn.Module):
 
     def forward(self, images_BCII: Tensor) -> Tensor:
         """Embed images as [batch, patches, hidden], rows of patches from top to bottom."""
+        # 0..255 becomes -1..1, which is the preprocessing of the published checkpoints with mean
+        # and deviation 0.5.
         x_BCII = images_BCII.to(self.projection.weight.dtype) / 127.5 - 1
         rows_and_columns = (-1, self.patch_size)
+        # [B, C, I, I] becomes [B, C, I, I/P, P], then [B, C, I/P, P, I/P, P].
         columns = cast("Tensor", x_BCII.unflatten(3, rows_and_columns))
         patches = cast("Tensor", columns.unflatten(2, rows_and_columns))
+        # [B, rows, columns, C, P, P], then [B, S, C, P, P]. A patch's pixels have the order of a
+        # convolution's weight.
         patches_BSCPP = patches.permute(0, 2, 4, 1, 3, 5).flatten(1, 2)
         x_BSD = self.projection(patches_BSCPP.flatten(2))
         if self.class_token is None:
             return x_BSD
+        # The token comes first, so position 0 is its position embedding.
         return torch.cat((self.class_token.expand(len(x_BSD), 1, -1), x_BSD), dim=1)
 
 
@@ -62,6 +68,8 @@ class ViT(nn.Module):
         self.positions: nn.Module = Positions()
         self.layers = nn.ModuleDict(
             {
+                # The exact GELU: published vision transformers use it, GPT-2 uses the approximation
+                # by tanh.
                 str(index): GPT2Layer(config, causal=False, approximate="none")
                 for index in range(config.layers)
             }
@@ -76,11 +84,13 @@ class ViT(nn.Module):
         Other stages than the first take hidden states [batch, patches, hidden], others than the
         last return them.
         """
+        # Pixels are uint8, hidden states are floating.
         x_BSD = inputs if inputs.is_floating_point() else self.embedded(inputs)
         x_BSD = self.layer_loop(self.layers.values(), x_BSD)
         if self.norm is None or self.output is None:
             return x_BSD
         x_BSD = self.norm(x_BSD)
+        # The class token or the mean: [B, S, D] becomes [B, D].
         return self.output(x_BSD[:, 0] if self.config.class_token else x_BSD.mean(dim=1))
 
     def embedded(self, images_BCII: Tensor) -> Tensor:
