@@ -45,11 +45,16 @@ def initialize_frozen_and_adapters(
 
     Collective where there is a device, which is that of the tensors that travel.
     """
+    # Phase 1: a checkpoint must fit the base before anything of the base is read.
     if restored is not None and config.has_base:
         check_base(restored, config=config)
+    # Restored runs have their trained weights already. Frozen ones are in no checkpoint.
     empty: Sequence[TensorSlice] = [] if restored is not None else slices
+    # Phase 2: adapters.
     _begin_adapters([part for part in empty if is_adapter(part)], stages, config=config)
     rest = [part for part in empty if not is_adapter(part)]
+    # Phase 3: the base, if any of its weights are missing here. Every rank takes the same branch,
+    # as messages follow.
     if restored is None or config.has_base:
         initialize_base([*rest, *frozen], stages, config=config, device=device, progress=progress)
 
@@ -68,6 +73,7 @@ def _begin_adapters(
         base=model_folder(config.model_from),
         layers=_linear_names(stages),
     )
+    # Phase 1: settings must agree, because rank and scale decide about shapes and about outputs.
     there, here = adapters.config, config.lora
     for setting in ("rank", "alpha", "rslora"):
         if getattr(there, setting) != getattr(here, setting):
@@ -75,14 +81,18 @@ def _begin_adapters(
             raise ConfigError(
                 f"lora.{setting}: the adapters of {folder} have another; set it to {value}"
             )
+    # Phase 2: layers must agree. A module of transformers is compared by tensors, our models by
+    # projections.
     if config.model.family is Family.TRANSFORMERS:
         same = set(adapters.tensors) == {part.name for part in slices}
     else:
         same = there.projections == here.projections_of(config.model)
+    # A stage of a pipeline may have no adapter at all.
     if slices and not same:
         raise ConfigError(
             f"lora.targets: the adapters of {folder} have another; set it to {there.targets}"
         )
+    # Phase 3: copy. Each rank cuts its own box out of the whole tensor.
     for part in slices:
         tensor = adapters.tensors[part.name]
         if tuple(tensor.shape) != part.shape:
@@ -90,6 +100,7 @@ def _begin_adapters(
                 f"lora.adapters_from: {folder}: {part.name} has the shape {tuple(tensor.shape)},"
                 f" and the model asks for {part.shape}"
             )
+        # The box is relative to the whole tensor, whose offsets are 0.
         whole = Box(offsets=(0,) * tensor.dim(), shape=part.shape)
         part.tensor.copy_(tensor[part.box.slices_within(whole)])
 
@@ -112,6 +123,7 @@ def _named_modules(stage: nn.Module) -> Iterator[tuple[str, nn.Module]]:
 def initialize_adapters(slices: Iterable[TensorSlice], *, seed: int) -> None:
     """Fill all A and B: the adapters add nothing yet."""
     for part in slices:
+        # B begins at 0, so the product is 0 and training begins at the base.
         if part.name.endswith(B):
             part.tensor.zero_()
         else:
@@ -121,6 +133,8 @@ def initialize_adapters(slices: Iterable[TensorSlice], *, seed: int) -> None:
                 name=part.name,
                 shape=part.shape,
                 seed=seed,
+                # 1 / sqrt(inputs). peft draws A by `kaiming_uniform_` with a = sqrt(5), with a
+                # standard deviation of 1 / sqrt(3 * inputs).
                 std=part.shape[-1] ** -0.5,
             )
 
@@ -156,11 +170,14 @@ def initialize_base(
     Raises:
         ConfigError: the folder is not of this model, or adapters would be on a new classifier.
     """
+    # Phase 1: packed layers. Their weights are no parameters, so no slice has them.
     modules = itertools.chain.from_iterable(stage.modules() for stage in stages)
     packed = [module for module in modules if isinstance(module, PackedLoraLinear)]
     if config.model.family is Family.TRANSFORMERS:
+        # A module of transformers takes its weights by the names of its own state.
         _initialize_module(slices, *stages, packed=packed, config=config, progress=progress)
         return
+    # Phase 2, random weights: one packed layer at a time needs host memory for one weight only.
     if config.model_from is None:
         slices = with_progress(progress, slices)
         initialize_slices(slices, config=config.model, seed=config.seed)
@@ -170,26 +187,32 @@ def initialize_base(
             initialize_slices([room], config=config.model, seed=config.seed)
             layer.take(room)
         return
+    # Phase 3, a folder: slices and packed layers are filled in one pass.
     rooms = [layer.unpacked() for layer in packed]
     filled = [*slices, *rooms]
     folder, model = model_folder(config.model_from), config.model
+    # With a device, copies of the model share the reading, which spares the storage.
     if device is None:
         absent = load_hugging_face(folder, filled, config=model, progress=progress)
     else:
         absent = load_for_copies(folder, filled, config=model, device=device, progress=progress)
+    # Absent is the classifier only, if its classes differ. Its random weights must learn.
     if any(not config.learns(name) for name in absent):
         raise ConfigError(
             f"trainable: the classifier of {config.model_from} has not {config.model.classes}"
             " classes; it begins at random, and frozen it would stay so; let 'output.*' learn"
         )
+    # Adapters leave the classifier frozen too.
     if absent and config.lora is not None:
         raise ConfigError(
             f"lora: the classifier of {config.model_from} has not {config.model.classes} classes;"
             " it begins at random, and beneath adapters it would stay so; train without lora"
         )
+    # Whatever the folder lacks is drawn by name, the same on all ranks.
     initialize_slices(
         (part for part in filled if part.name in absent), config=config.model, seed=config.seed
     )
+    # Rooms are packed at the end, when all of their contents are there.
     for layer, room in zip(packed, rooms, strict=True):
         layer.take(room)
 
@@ -204,6 +227,7 @@ def _initialize_module(
 ) -> None:
     """Fill the weights of a module of transformers, also those that are kept packed."""
     rooms = [layer.unpacked() for layer in packed]
+    # Adapters are not in the base's files. Packed weights are, under their old names.
     own = {name for name, _ in module.named_parameters() if not is_adapter_name(name)}
     names = own | {room.name for room in rooms}
     fill_slices([*slices, *rooms], module, config=config, names=names, progress=progress)
@@ -227,10 +251,13 @@ def base_description(config: TrainerConfig) -> dict[str, Any]:
 
     For a configuration that `has_base`.
     """
+    # The digest of a folder covers its content, so a renamed or copied base is the same base.
     weights = f"seed {config.seed}"
     if config.model_from is not None:
         weights = f"content {weights_digest(model_folder(config.model_from))}"
     base = {"weights": weights, "model": model_digest(config.model)}
+    # The choice of frozen weights is part of the base. Patterns are sorted, because their order has
+    # no meaning.
     if config.freezes:
         fields = {"trainable": config.trainable, "freeze": config.freeze}
         return base | {
@@ -241,12 +268,14 @@ def base_description(config: TrainerConfig) -> dict[str, Any]:
         return base
     alpha = config.lora.alpha
     return base | {
+        # Quantization is part of the base: the adapters correct the rounding of this packing.
         "bits": "4, doubly" if config.lora.double_quantization else config.lora.base_bits,
         "alpha": f"{alpha:g}, rank-stabilized" if config.lora.rslora else alpha,
     }
 
 
 def check_base(saved: Mapping[str, Any], *, config: TrainerConfig) -> None:
+    # Messages name the field that the user can change.
     """Raise ConfigError unless what was saved belongs to the configured base."""
     there, here = saved.get("base"), base_description(config)
     unknown = "lora: the checkpoint does not say which base its adapters belong on"
@@ -258,6 +287,7 @@ def check_base(saved: Mapping[str, Any], *, config: TrainerConfig) -> None:
     elif config.lora is None:
         unknown = "dpo: the checkpoint does not say which reference its run was compared with"
         another = "dpo: the checkpoint's run was compared with another reference"
+    # Checkpoints without a description come from runs without a base.
     if not isinstance(there, dict):
         raise ConfigError(unknown)
     there = cast("dict[str, Any]", there)

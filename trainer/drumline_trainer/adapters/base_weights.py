@@ -29,6 +29,7 @@ def opened_base(config: TrainerConfig) -> Generator[Mapping[str, Tensor]]:
         ConfigError: the folder is not of this model.
         StoreError: its storage does not answer.
     """
+    # transformers builds its modules as a whole, so their weights cannot be read one by one.
     if config.model.family is Family.TRANSFORMERS:
         whole = whole_module(config)
         yield dict(whole.named_parameters()) | dict(whole.named_buffers())
@@ -46,6 +47,7 @@ class BaseWeights(Mapping[str, Tensor]):
     def __init__(self, config: TrainerConfig, *, folder: OpenedWeights | None) -> None:
         """Read from an open folder; None: random weights."""
         self._config, self._folder = config, folder
+        # A model on meta gives names and shapes, and costs no memory.
         model = build_on_meta(config.model)
         self._shapes = {name: tuple(weight.shape) for name, weight in named_weights(model)}
 
@@ -54,6 +56,7 @@ class BaseWeights(Mapping[str, Tensor]):
         shape = self._shapes[name]
         everything = Box(offsets=(0,) * len(shape), shape=shape)
         whole = TensorSlice(name=name, shape=shape, box=everything, tensor=torch.empty(shape))
+        # A weight that the folder lacks is drawn, as the run did at its start.
         if self._folder is None or name in self._folder.absent:
             initialize_slices([whole], config=self._config.model, seed=self._config.seed)
         else:

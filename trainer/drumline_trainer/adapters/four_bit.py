@@ -43,9 +43,11 @@ _TAIL = (1 / 32 + 1 / 30) / 2
 
 def levels() -> tuple[float, ...]:
     """Return the 16 levels from -1 to 1: seven quantiles below zero, zero, and eight above it."""
+    # Both sides have their own number of levels, so zero is exact: seven below and eight above.
     quantile = NormalDist().inv_cdf
     above = [quantile(0.5 + (0.5 - _TAIL) * step / 8) for step in range(1, 9)]
     below = [-quantile(0.5 + (0.5 - _TAIL) * step / 7) for step in range(7, 0, -1)]
+    # Divided by the largest, so the ends are -1 and 1.
     return tuple(level / above[-1] for level in (*below, 0.0, *above))
 
 
@@ -67,9 +69,11 @@ class Packed:
     @classmethod
     def empty(cls, rows: int, columns: int, *, doubly: bool, device: torch.device) -> Packed:
         """Make room for a weight of shape [rows, columns]."""
+        # Rounded up: the last block of a row may be shorter.
         blocks, scale_type = -(-columns // BLOCK), torch.uint8 if doubly else torch.float32
         empty = functools.partial(torch.empty, device=device)
         return cls(
+            # An odd row ends with half a byte.
             codes=empty(rows, (columns + 1) // 2, dtype=torch.uint8),
             scales=empty(rows, blocks, dtype=scale_type),
             steps=empty(-(-rows // ROWS), blocks) if doubly else None,
@@ -82,10 +86,13 @@ class Packed:
             features: I.
             dtype: dtype of the result.
         """
+        # The table has 16 values. Indexing makes [O, I] directly in fp32.
         table = _table(self.codes.device)
+        # High half first. The padding of odd rows is cut off before the lookup.
         both = torch.stack((self.codes >> 4, self.codes & 15), dim=-1).flatten(1)[:, :features]
         ratios_OI = table[both.int()]
         scales_ON = _unpacked(self.scales, self.steps)
+        # Each scale is repeated for its block of 64 weights. The product is fp32 and rounded once.
         return (ratios_OI * scales_ON.repeat_interleave(BLOCK, 1)[:, :features]).to(dtype)
 
 
@@ -97,14 +104,20 @@ def pack(weight_OI: Tensor, *, doubly: bool) -> Packed:
         doubly: whether its scales are packed too.
     """
     features = weight_OI.shape[1]
+    # Zeros at the end do not change a block's largest magnitude.
     padded = F.pad(weight_OI.float(), (0, -features % BLOCK))
     blocks_ONG = cast("Tensor", padded.unflatten(1, (-1, BLOCK)))
     scales, steps = blocks_ONG.abs().amax(-1), None
     if doubly:
+        # The scales are quantized first. Weights are then measured by the scales that unpacking
+        # will use.
         scales, steps = _pack_scales(scales)
+    # A block of zeros has scale 0. The clamp avoids 0 / 0, and its code is that of the exact zero.
     ratios_ONG = blocks_ONG / _unpacked(scales, steps).clamp(min=_TINY)[..., None]
     table = _table(weight_OI.device)
+    # Borders lie midway between levels, so `bucketize` finds the nearest level.
     codes = torch.bucketize(ratios_ONG, (table[1:] + table[:-1]) / 2).to(torch.uint8)
+    # Padding to whole blocks is removed. An odd row gets one more code to fill its byte.
     codes = F.pad(codes.flatten(1)[:, :features], (0, features % 2))
     return Packed(codes=(codes[:, 0::2] << 4) | codes[:, 1::2], scales=scales, steps=steps)
 
@@ -121,10 +134,13 @@ def _pack_scales(scales_ON: Tensor) -> tuple[Tensor, Tensor]:
         Multiples, uint8 [O, N], and steps, fp32 [O / ROWS, N].
     """
     rows = len(scales_ON)
+    # Rows are padded to whole groups of 256 with scales of 0.
     padded = F.pad(scales_ON, (0, 0, 0, -rows % ROWS))
     groups = cast("Tensor", padded.unflatten(0, (-1, ROWS)))
+    # Whole numbers up to 255 of a step, so the largest scale of a group is kept up to rounding.
     steps_KN = groups.amax(1) / _LARGEST
     counts = groups / steps_KN.clamp(min=_TINY)[:, None]
+    # At least 1: a scale that is rounded to 0 would delete its block. A scale of 0 stays 0.
     counts = counts.round().clamp(1, _LARGEST) * (groups > 0)
     return counts.flatten(0, 1)[:rows].to(torch.uint8), steps_KN
 
@@ -144,10 +160,12 @@ def linear_of_packed(x_BSI: Tensor, packed: Packed) -> Tensor:
 class _LinearOfPacked(Function):
     @staticmethod
     def forward(ctx: Any, x_BSI: Tensor, packed: Packed) -> Tensor:
+        # The packed weight is kept instead of the unpacked one: memory stays at 4 bits per weight.
         ctx.packed, ctx.features = packed, x_BSI.shape[-1]
         return F.linear(x_BSI, packed.weight(features=ctx.features, dtype=x_BSI.dtype))
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        # The weight is frozen, so only the input has a gradient: [B, S, O] times [O, I].
         weight_OI = ctx.packed.weight(features=ctx.features, dtype=gradients[0].dtype)
         return gradients[0] @ weight_OI, None

@@ -68,24 +68,32 @@ def adapt(
     Raises:
         ConfigError: no layer of the model is called so.
     """
+    # Phase 1: freeze. Everything is frozen first, and the adapters made below learn by default.
     stage.requires_grad_(requires_grad=False)
+    # None without a tensor axis. Layers that the axis did not cut have no group either.
     group = world.group(Axis.TENSOR)
     added: dict[str, Cut] = {}
 
     def make(name: str, linear: nn.Linear) -> LoraLinear:
+        # A layer that no axis cut is whole on this rank.
         cut = cuts.get(f"{name}.weight") or _whole(linear.weight)
+        # 16 bits keep the weight as a parameter, which fsdp shards. 4 bits keep it as buffers.
         kind = LoraLinear if config.base_bits == 16 else PackedLoraLinear
         cutting = group if isinstance(linear, ColumnLinear | RowLinear) else None
         layer = kind(linear, name=name, cut=cut, config=config, group=cutting)
         added.update(layer.adapter_cuts())
         return layer
 
+    # Phase 2: replace. A module of transformers is searched by names, because its layers have no
+    # names in common with ours.
     if isinstance(stage, CausalModule):
         for name, linear in _chosen(cast("nn.Module", stage), config).items():
             stage.set_submodule(name, make(name, linear))
     else:
         replace_projections(stage, config.projections_of(model), make)
+    # Without a tensor axis all adapters are whole, and no cut needs to be recorded.
     added = added if group is not None else {}
+    # Phase 3: experts, whose weights lie in one tensor and not in linear layers.
     if config.projections & {*EXPERT_PROJECTIONS}:
         added |= adapt_experts(stage, config, cuts)
     return {**cuts, **added}
@@ -98,6 +106,7 @@ def _chosen(module: nn.Module, config: LoraConfig) -> dict[str, nn.Linear]:
         ConfigError: a name is of none.
     """
     layers = linear_layers(module)
+    # An empty list means that the model has layers of its own kind, such as Conv1D of GPT-2.
     if not layers:
         raise ConfigError(
             f"lora: {type(module).__name__} has no linear layers that adapters lie beside; leave"
@@ -105,6 +114,7 @@ def _chosen(module: nn.Module, config: LoraConfig) -> dict[str, nn.Linear]:
         )
     if config.targets_all:
         return layers
+    # Each name must match, so that a misspelled target is not ignored.
     for target in sorted(config.projections):
         if not any(_is_called(name, target) for name in layers):
             ends = sorted({name.rpartition(".")[2] for name in layers})
@@ -113,6 +123,7 @@ def _chosen(module: nn.Module, config: LoraConfig) -> dict[str, nn.Linear]:
                 f" adapters lie beside; it has {', '.join(ends)}"
             )
     return {
+        # A layer matches if any target is its name or its end.
         name: layer
         for name, layer in layers.items()
         if any(_is_called(name, target) for target in config.projections)
@@ -141,19 +152,27 @@ class LoraLinear(ReplacedLinear):
         self.scale, self.group = config.scale, group
         self.applied = True
         features_out, features_in = linear.weight.shape
+        # On meta, and in the type of the weight: the adapter computes in the same type as its base.
         empty = linear.weight.detach().new_empty
         self.lora_a = nn.Parameter(empty(config.rank, features_in))
         self.lora_b = nn.Parameter(empty(features_out, config.rank))
 
     def product(self, x_BSI: Tensor) -> Tensor:
         """Multiply [batch, sequence, in] by the base's weight and the applied adapter's two."""
+        # The reference of preferences passes the base alone.
         if not self.applied:
             return self.of_base(x_BSI)
         a_RI, b_OR = self.lora_a, self.used(self.lora_b)
+        # A row-cut layer has B on all ranks: each rank sees part of the sum, so B's gradient is
+        # summed.
         if self.group is not None and self.row:
             b_OR = copy_to_region(b_OR, self.group)
+        # A column-cut layer has A on all ranks: each rank sees some outputs, so A's gradient is
+        # summed.
         elif self.group is not None:
             a_RI = copy_to_region(a_RI, self.group)
+        # A first: [B, S, R] is small. B A as a matrix of the base's size would cost as much as the
+        # base.
         return self.of_base(x_BSI) + F.linear(F.linear(x_BSI, a_RI), b_OR) * self.scale
 
     def of_base(self, x_BSI: Tensor) -> Tensor:
@@ -163,6 +182,8 @@ class LoraLinear(ReplacedLinear):
 
     def adapter_cuts(self) -> Iterator[tuple[str, Cut]]:
         """Yield the names of A and B with this rank's parts of them, as the layer is cut."""
+        # A takes the columns of the cut and B its rows. A part that is not cut has one copy on each
+        # rank of the group.
         rows, columns = self.cut.shape
         (top, left), (rank, _) = self.cut.box.offsets, self.lora_a.shape
         own = whole = (self.cut.copies, self.cut.copy)
@@ -202,6 +223,8 @@ class PackedLoraLinear(LoraLinear):
         super().__init__(linear, name=name, cut=cut, config=config, group=group)
         rows, columns = linear.weight.shape
         self.doubly = config.double_quantization
+        # The weight is removed as a parameter. The codes are buffers, so fsdp and the optimizer do
+        # not see them.
         self.weight = None
         room = Packed.empty(rows, columns, doubly=self.doubly, device=torch.device("meta"))
         self.register_buffer("codes", room.codes)
@@ -222,6 +245,7 @@ class PackedLoraLinear(LoraLinear):
 
     def unpacked(self) -> TensorSlice:
         """Make room in host memory for the weight to pack; its contents are undefined."""
+        # fp32 in host memory: the weight is read or drawn here, and packed afterwards.
         room = torch.empty(self.cut.box.shape)
         return TensorSlice(
             name=f"{self.name}.weight", shape=self.cut.shape, box=self.cut.box, tensor=room
@@ -229,6 +253,7 @@ class PackedLoraLinear(LoraLinear):
 
     def take(self, weight: TensorSlice) -> None:
         """Pack what `unpacked` made room for."""
+        # Packing runs on the device that has the codes. The host copy is freed by the caller.
         packed = pack(weight.tensor.to(self.codes.device), doubly=self.doubly)
         self.codes.copy_(packed.codes)
         self.scales.copy_(packed.scales)
@@ -246,6 +271,7 @@ def called_adapters(stage: nn.Module) -> Generator[None]:
         ConfigError: at the end, a layer was not called and the module that has it was.
     """
     layers = [module for module in stage.modules() if isinstance(module, LoraLinear)]
+    # A layer's parent decides: a module that was never called says nothing about its layers.
     parents = {layer: stage.get_submodule(layer.name.rpartition(".")[0]) for layer in layers}
     called: set[nn.Module] = set()
 
@@ -259,6 +285,8 @@ def called_adapters(stage: nn.Module) -> Generator[None]:
     finally:
         for handle in handles:
             handle.remove()
+    # After the passes. A layer whose parent was called and which was not called itself has a dead
+    # adapter.
     for layer, parent in parents.items():
         if layer not in called and parent in called:
             raise ConfigError(
@@ -278,6 +306,7 @@ def without_adapters(stage: nn.Module) -> Generator[None]:
         yield
     finally:
         for layer in layers:
+            # Also after an error: a rank that survives it must not train without adapters.
             layer.applied = True
 
 
@@ -297,17 +326,22 @@ def merge_adapter(
     Returns:
         [O, I] in the weight's type. The product is computed in fp32.
     """
+    # The order is that of the names: an expert's weight has no layer of its own.
     of_experts = added_to(name, adapters)
     if of_experts is not None:
         return (weight.float() + of_experts * config.scale).to(weight.dtype)
     layer = name.removesuffix(".weight")
     a, b = adapters.get(f"{layer}.{A}"), adapters.get(f"{layer}.{B}")
     if a is None or b is None:
+        # Layers without an adapter, norms and embeddings pass unchanged.
         return weight
     under = weight.float()
+    # The adapters were trained beside the rounded weight. Merging into the exact one would change
+    # the outputs.
     if config.base_bits == 4:
         packed = pack(under, doubly=config.double_quantization)
         under = packed.weight(features=under.shape[1], dtype=under.dtype)
+    # fp32: a bf16 product would lose small updates before they are added.
     added = b.float() @ a.float() * config.scale
     return (under + added).to(weight.dtype)
 

@@ -40,6 +40,7 @@ class ExpertAdapter(nn.Module):
 
     def forward(self, rows: Tensor, counts_X: Tensor) -> Tensor:
         """B A times rows that are sorted by expert, not scaled."""
+        # [T, I] to [T, R] to [T, O]: both products take the row counts of the experts.
         inner = by_expert(rows, self.lora_a, counts_X)(rows, self.lora_a)
         return by_expert(inner, self.lora_b, counts_X)(inner, self.lora_b)
 
@@ -48,10 +49,12 @@ class LoraExperts(Experts):
     """Frozen experts with adapters. It takes over their parameters, by their names."""
 
     def __init__(self, experts: Experts, *, config: LoraConfig) -> None:
+        # `Experts.__init__` would make weights. The ones of the replaced module are used instead.
         nn.Module.__init__(self)
         self.activation = experts.activation
         for name, parameter in experts.named_parameters(recurse=False):
             self.register_parameter(name, parameter)
+        # A missing bias must exist as None, because the forward pass reads it.
         for name in ("gate_bias", "up_bias", "down_bias"):
             if getattr(experts, name) is None:
                 self.register_parameter(name, None)
@@ -59,6 +62,7 @@ class LoraExperts(Experts):
         count, inner, hidden = self.gate.shape
         self.gate_up_adapter = self.down_adapter = None
         if EXPERTS_GATE_UP in config.projections:
+            # One A serves gate and up, so B has 2 F rows: gate's first, then up's.
             self.gate_up_adapter = ExpertAdapter(
                 count, hidden, 2 * inner, rank=config.rank, like=self.gate
             )
@@ -72,6 +76,7 @@ class LoraExperts(Experts):
         gate_RF, up_RF = super().inner(times, rows_RD, counts_X)
         if self.gate_up_adapter is None or not self.applied:
             return gate_RF, up_RF
+        # Computed once for both, then divided along the features.
         added = self.gate_up_adapter(rows_RD, counts_X) * self.scale
         of_gate_RF, of_up_RF = added.chunk(2, dim=-1)
         return gate_RF + of_gate_RF, up_RF + of_up_RF
@@ -98,8 +103,11 @@ def adapt_experts(stage: nn.Module, config: LoraConfig, cuts: Mapping[str, Cut])
     added: dict[str, Cut] = {}
     modules = cast("Iterator[tuple[str, nn.Module]]", stage.named_modules())
     mixtures = [(path, each) for path, each in modules if isinstance(each, MixtureOfExperts)]
+    # Adapters of experts are cut with their experts along dimension 0. Rank and features stay
+    # whole.
     for path, mixture in mixtures:
         mixture.experts = LoraExperts(mixture.experts, config=config)
+        # No cut: all experts are here, and a default slice is correct.
         cut = cuts.get(f"{path}.experts.gate")
         if cut is not None:
             added.update(_cuts(f"{path}.experts", mixture.experts, cut))
@@ -128,12 +136,15 @@ def added_to(name: str, adapters: Mapping[str, Tensor]) -> Tensor | None:
         In fp32, of the weight's shape.
     """
     path, _, weight = name.rpartition(".")
+    # Names alone decide: the base's tensors are read one by one, without a model.
     if not path.endswith(".experts") or weight not in ("gate", "up", "down"):
         return None
     beside = DOWN if weight == "down" else GATE_UP
     a, b = (adapters.get(f"{path}.{beside}.{part}") for part in ("lora_a", "lora_b"))
     if a is None or b is None:
         return None
+    # Index 0 are gate's rows and index 1 up's.
     if weight != "down":
         b = b.chunk(2, dim=1)[weight == "up"]
+    # [X, O, R] times [X, R, I] in fp32, as for linear layers.
     return torch.bmm(b.float(), a.float())

@@ -101,7 +101,9 @@ def write_peft(
     Raises:
         HuggingFaceError: the base keeps an adapted projection in one tensor with others.
     """
+    # Phase 1: names. Our layer names become those of the base's tensors.
     names = _names(base, model, [name.rpartition(".")[0] for name in adapters])
+    # Experts have a layout of their own, which `peft_experts` converts.
     experts = {name: each for name, each in adapters.items() if peft_experts.is_of_experts(name)}
     tensors = {
         f"{_PREFIX}{name}": tensor.to(dtype).contiguous()
@@ -113,13 +115,16 @@ def write_peft(
             continue
         layer, _, part = ours.rpartition(".")
         theirs = names.get(layer)
+        # A missing name is a projection that the base keeps fused with others, such as qkv_proj.
         if theirs is None:
             raise HuggingFaceError(
                 f"{layer}: its base keeps it in one tensor with others, and has no adapter for it"
                 " alone; export the merged weights, without --adapter"
             )
+        # peft matches `target_modules` by the last part of a name.
         targets.add(theirs.rpartition(".")[2])
         tensors[f"{_PREFIX}{theirs}.{_PARTS[part]}.weight"] = tensor.to(dtype).contiguous()
+    # Phase 2: files. The configuration comes last: a folder without it is not an adapter for peft.
     make_folder(folder)
     write_tensor_file(folder / WEIGHTS_FILE, tensors)
     copy_companions(base, folder)
@@ -129,6 +134,8 @@ def write_peft(
             **_settings(lora, base=base),
             "target_modules": sorted(targets),
             "target_parameters": peft_experts.target_parameters(list(experts)) or None,
+            # `_PLAIN` writes every switch explicitly, so that a later default of peft cannot change
+            # the adapters.
             **_PLAIN,
         },
     )
@@ -163,15 +170,19 @@ def read_peft(
     Raises:
         HuggingFaceError: they are not plain adapters of linear layers, or belong to another model.
     """
+    # Phase 1: settings. Anything that changes what adapters compute must be known or off.
     settings = read_json(folder / CONFIG_FILE)
     check_plain(settings, folder=folder)
+    # Phase 2: tensors, first of linear layers and then of experts.
     ours_of = {theirs: ours for ours, theirs in _names(base, model, layers).items()}
     with_experts = bool(settings.get(_OF_EXPERTS))
     tensors = dict(_tensors(folder / WEIGHTS_FILE, ours_of, with_experts=with_experts))
     experts = dict(_of_experts(folder, settings, model))
     adapted = {name.rpartition(".")[0] for name in tensors}
     targets = {layer.rpartition(".")[2] for layer in adapted}
+    # Phase 3: completeness. peft may adapt some layers only, and ours adapt all layers of a name.
     in_model = {layer for layer in ours_of.values() if layer.rpartition(".")[2] in targets}
+    # Two tensors per layer: an A and a B.
     if len(tensors) != 2 * len(adapted) or adapted != in_model:
         missing = sorted(in_model - adapted) or ["an A or a B"]
         raise HuggingFaceError(
@@ -183,6 +194,8 @@ def read_peft(
             rank=settings["r"],
             alpha=float(settings["lora_alpha"]),
             rslora=bool(settings.get("use_rslora")),
+            # Targets are taken from the tensors, because `target_modules` may be a pattern or
+            # "all-linear".
             targets=",".join(sorted(targets | peft_experts.targets_of(experts))),
         )
     except (KeyError, TypeError, ValueError, ConfigError) as error:
@@ -198,6 +211,7 @@ def _of_experts(
     if not parameters:
         return
     file = folder / WEIGHTS_FILE
+    # A model without experts, or with code of transformers, has no place for these adapters here.
     if not model.experts or model.family is Family.TRANSFORMERS:
         raise HuggingFaceError(
             f"{folder / CONFIG_FILE}: target_parameters is {parameters!r}, and adapters of experts"
@@ -208,11 +222,14 @@ def _of_experts(
             theirs = {
                 name.removeprefix(_PREFIX): stored.get_tensor(name)
                 for name in stored.keys()  # noqa: SIM118 - no dict
+                # Names of linear layers are read elsewhere. The prefix is removed, so names begin
+                # at the base model.
                 if peft_experts.holds_experts(name)
             }
         made = dict(peft_experts.to_ours(theirs, parameters, model))
     except (SafetensorError, OSError, RuntimeError, ValueError) as error:
         raise HuggingFaceError(f"{file}: {error}") from error
+    # The symmetric difference finds missing factors and unknown ones.
     if missing := sorted(peft_experts.expected(parameters, model) ^ made.keys()):
         raise HuggingFaceError(
             f"{file}: has adapters for experts of some layers alone; missing: {missing[0]}"
@@ -234,6 +251,8 @@ def check_plain(settings: Mapping[str, Any], *, folder: AnyPath) -> None:
             f"{folder / CONFIG_FILE}: peft_type is {settings.get('peft_type')!r}, not 'LORA'"
         )
     for name, value in settings.items():
+        # Keys of a newer peft pass if they are off. An unknown key with a value might change the
+        # result.
         if name in _READ or name in _WITHOUT_EFFECT or _is_off(value) or value == _PLAIN.get(name):
             continue
         if name == _OF_EXPERTS and peft_experts.reads(value):
@@ -243,11 +262,13 @@ def check_plain(settings: Mapping[str, Any], *, folder: AnyPath) -> None:
             f"{folder / CONFIG_FILE}: {name} is {value!r}{known}; only plain adapters and"
             " use_rslora can be read; leave the key out where it changes nothing"
         )
+    # JSON has true and false. A string "false" would count as true.
     if type(settings.get("use_rslora", False)) is not bool and settings["use_rslora"] is not None:
         raise HuggingFaceError(
             f"{folder / CONFIG_FILE}: use_rslora must be true or false, not"
             f" {settings['use_rslora']!r}"
         )
+    # PiSSA, OLoRA and similar initializations subtract their product from the base's weights.
     begun = settings.get("init_lora_weights")
     if not _is_off(begun) and begun is not True and str(begun).lower() not in _KEEP_THE_BASE:
         raise HuggingFaceError(
@@ -259,6 +280,7 @@ def check_plain(settings: Mapping[str, Any], *, folder: AnyPath) -> None:
 
 def _is_off(value: object) -> bool:
     """Return whether a value means that a feature is not used."""
+    # Identity for False: 0 equals False, and a number is a setting and not a switch.
     return value is None or value is False or value in ([], {}, "")
 
 
@@ -270,6 +292,7 @@ def _tensors(
         with open_tensor_file(file) as stored:
             for name in stored.keys():  # noqa: SIM118 - no dict
                 if with_experts and peft_experts.holds_experts(name):
+                    # Experts are read by `_of_experts`, from the same file.
                     continue
                 layer, _, part = name.removeprefix(_PREFIX).removesuffix(".weight").rpartition(".")
                 if layer not in ours_of or part not in part_of:

@@ -38,6 +38,7 @@ def is_of_experts(name: str) -> bool:
 
 def target_parameters(names: Sequence[str]) -> list[str]:
     """Return peft's names of the weights that these tensors of ours adapt."""
+    # The part before the last of a name is the module beside the weights.
     beside = {name.split(".")[-2] for name in names}
     return [f"{_THEIRS}.{theirs}" for ours, theirs in _PARAMETERS.items() if ours in beside]
 
@@ -59,6 +60,8 @@ def targets_of(tensors: Mapping[str, Tensor]) -> set[str]:
 
 def to_theirs(adapters: Mapping[str, Tensor], model: ModelConfig) -> Iterator[tuple[str, Tensor]]:
     """Yield name and tensor of each factor in peft's file, without its prefix."""
+    # peft wraps one parameter in the other's wrapper. The first one lies inside, below
+    # `base_layer`.
     both = len(targets_of(adapters)) == len(_PARAMETERS)
     for name, tensor in adapters.items():
         path, beside, part = name.rsplit(".", 2)
@@ -66,10 +69,14 @@ def to_theirs(adapters: Mapping[str, Tensor], model: ModelConfig) -> Iterator[tu
         below = _BELOW if both and beside == GATE_UP else ""
         theirs = f"model.{layer}.{_THEIRS}.{below}"
         if part == "lora_a":
+            # peft joins experts and ranks in one dimension, experts outermost: [X, R, I] to [X * R,
+            # I].
             yield f"{theirs}lora_A.weight", tensor.flatten(0, 1)
             continue
+        # GPT-OSS is the only model with sinks, and it interleaves gate and up.
         by_turns = beside == GATE_UP and model.attention_sinks
         rows_XOR = _alternating(tensor) if by_turns else tensor
+        # For B the rank is outermost: [X, O, R] to [O, R, X] to [O, R * X].
         yield f"{theirs}lora_B.weight", rows_XOR.permute(1, 2, 0).flatten(1)
 
 
@@ -87,20 +94,25 @@ def to_ours(
         ValueError: a name or a shape is none of this model's.
     """
     known = {each.rpartition(".")[2] for each in parameters}
+    # In the order of peft's wrapping: with both parameters, `base_layer` is gate and up.
     there = [ours for ours, theirs in _PARAMETERS.items() if theirs in known]
     for name, tensor in stored.items():
         path, _, rest = name.removeprefix("model.").partition(f".{_THEIRS}.")
+        # Without `base_layer` it is the outermost wrapper, which is the last parameter.
         beside = GATE_UP if rest.startswith(_BELOW) else there[-1]
         match rest.removeprefix(_BELOW):
             case "lora_A.weight":
+                # The view fails with a RuntimeError if the rows are not a multiple of the experts.
                 part, made = "lora_a", tensor.view(model.experts, -1, tensor.shape[1])
             case "lora_B.weight":
+                # The inverse of `to_theirs`: [O, R * X] to [O, R, X] to [X, O, R].
                 by_rank = tensor.view(len(tensor), -1, model.experts)
                 part, made = "lora_b", by_rank.permute(2, 0, 1)
                 if beside == GATE_UP and model.attention_sinks:
                     made = _apart(made)
             case _:
                 raise ValueError(f"{name} is not an adapter of this model")
+        # Permuted views have strides that a copy into a slice would read slowly.
         yield f"{path}.{_OURS}.{beside}.{part}", made.contiguous()
 
 
