@@ -65,7 +65,7 @@ class MultiHeadLatentAttention(nn.Module):
 
     def forward(self, x_BSD: Tensor, rotary: Rotary, documents: Documents | None = None) -> Tensor:
         """Attend to earlier positions of the same document; shape [batch, sequence, hidden]."""
-        # Phase 1: queries. Both seams are identities until the tensor axis replaces them.
+        # Phase 1: queries. Both seams are identities, and the tensor axis adds hooks to them.
         shared_BSD = self.before_latents(x_BSD)
         q_BSHE = self._split_heads(self.query(self._of_queries(x_BSD, shared_BSD)))
         q_BHSE, kept = q_BSHE.transpose(1, 2), self.unturned

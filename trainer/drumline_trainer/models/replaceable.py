@@ -269,6 +269,5 @@ class TokenEmbedding(nn.Embedding):
 
     def logits(self, x_BSD: Tensor) -> Tensor:
         """Score every word by the product with its vector; shape [batch, sequence, vocabulary]."""
-        # A pipeline's last stage may hold a copy of the embedding, whose gradient is summed with
-        # the first stage's.
+        # Mixed precision casts embedding and head apart, so the head may read another copy.
         return F.linear(x_BSD, self.weight if self.head_weight is None else self.head_weight)
