@@ -165,6 +165,7 @@ def add_run(run: argparse.ArgumentParser) -> None:
     )
     run.add_argument("--pool", help="GpuPool (default: any pool in which the queue has quota)")
     run.add_argument("--priority", metavar="CLASS", help="PriorityClass")
+    _add_user(run)
     _add_chain(run)
     run.add_argument("--dry-run", action="store_true", help="print the objects, but create nothing")
     run.add_argument("-d", "--detach", action="store_true", help="create the job and return")
@@ -320,6 +321,14 @@ def hold_seconds(text: str) -> int:
     return int(text)
 
 
+def _add_user(
+    parser: argparse._ActionsContainer,  # pyright: ignore[reportPrivateUsage] - parser or group
+) -> None:
+    """Add the option for `spec.user`."""
+    text = "user who is charged for the job; some clusters require your own name (default: nobody)"
+    parser.add_argument("--user", metavar="NAME", help=text)
+
+
 def _add_chain(run: argparse.ArgumentParser) -> None:
     """Add the options of jobs that belong together."""
     run.add_argument(
@@ -432,6 +441,7 @@ def add_shell(shell: argparse.ArgumentParser) -> None:
     )
     new.add_argument("--pool", help="GpuPool (default: any pool in which the queue has quota)")
     new.add_argument("--priority", metavar="CLASS", help="PriorityClass")
+    _add_user(new)
     new.add_argument("--dry-run", action="store_true", help="print the job, but create nothing")
     _add_inside(shell)
 

@@ -77,7 +77,8 @@ def retried(job: Json, *, name: str) -> Json:
             name=str(metadata["name"]),
             uid=str(metadata.get("uid", "")),
         )
-        spec["checkpoint"] = {**checkpoint, "path": path}
+        named = str(metadata["name"])
+        spec["checkpoint"] = {**checkpoint, "path": path, "continueFrom": named}
     kept = {
         field: {key: text for key, text in _fields(metadata, field).items() if key in _KEPT}
         for field in ("labels", "annotations")

@@ -56,6 +56,7 @@ def run_request(
     options = {
         "gpuPool": chosen.pool,
         "priorityClassName": chosen.priority,
+        "user": chosen.user,
         "after": [_after(text) for text in chosen.after],
         "recovery": {"holdSeconds": chosen.hold} if chosen.hold else {},
     }

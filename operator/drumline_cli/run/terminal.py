@@ -141,7 +141,11 @@ def shell_request(
     """
     if chosen.rank is not None or chosen.delete:
         raise BadInput("no job is given, but --rank and --delete need one: drumline shell JOB")
-    options = {"gpuPool": chosen.pool, "priorityClassName": chosen.priority}
+    options = {
+        "gpuPool": chosen.pool,
+        "priorityClassName": chosen.priority,
+        "user": chosen.user,
+    }
     env, warnings = values_of(chosen.env, environment)
     return RunRequest(
         name=chosen.name or f"shell-{letters}",

@@ -387,7 +387,8 @@ def test_a_retry_continues_from_the_folder_of_the_failed_job(drumline: Drumline)
     assert not missing(done.output, "team/again", "train-uid-1")
     ((path, job),) = served.created
     assert path == JOBS
-    assert job["spec"]["checkpoint"] == {"claimName": "runs", "path": "train-uid-1"}
+    kept = {"claimName": "runs", "path": "train-uid-1", "continueFrom": "train"}
+    assert job["spec"]["checkpoint"] == kept
     assert "suspend" not in job["spec"]
     assert job["metadata"]["labels"] == sweep
     assert job["metadata"]["annotations"] == {"drumline.dev/parameters": "lr=1"}

@@ -64,16 +64,15 @@ def test_every_option_is_a_field_that_the_api_takes(tmp_path: Path) -> None:
         *("--requirements", str(tmp_path / "requirements.txt")),
         *("--name", "llama", "--image", "mine:1", "--launch", "PerPod", "-e", "A=b=c"),
         *("--claim", "corpus=/data", "--claim", "runs=/runs", "--pool", "h100"),
-        *("--priority", "high", "--resources", "cpu=8,memory=64Gi"),
+        *("--priority", "high", "--resources", "cpu=8,memory=64Gi", "--user", "ann"),
         *("--after", "tokenize", "--after", "old:Finished"),
         *("--preload", "torch, transformers,torch"),
         *("--progress", r"it (?P<step>\d+)", "--progress", r"l=(?P<loss>\S+)"),
         packed=packed,
     )
     spec = TrainingJobSpec.model_validate(made["spec"])
-    assert (made["metadata"]["name"], spec.gpu_pool, spec.priority_class_name) == (
-        *("llama", "h100", "high"),
-    )
+    named = (made["metadata"]["name"], spec.gpu_pool, spec.priority_class_name, spec.user)
+    assert named == ("llama", "h100", "high", "ann")
     assert spec.resources == {"cpu": "8", "memory": "64Gi"}
     assert [(each.job, each.condition) for each in spec.after or []] == [
         ("tokenize", "Succeeded"),
