@@ -20,6 +20,7 @@ from drumline_cli.commands import Output
 from drumline_cli.completion_words import COMPLETE, JOBS, NAMESPACES, POOLS, QUEUES
 from drumline_cli.grammar import Command, arguments, commands
 
+# `{{` stands for one brace, because the text is a format.
 _BASH: Final = """\
 # bash completion of drumline
 _drumline_names() {{
@@ -99,6 +100,7 @@ def run(chosen: argparse.Namespace, _environment: Mapping[str, str]) -> Output:
 def script(grammar: argparse.ArgumentParser, *, kind: str) -> str:
     """Return the script for `bash`, `zsh` or `fish`."""
     completed = {each.name: _completed(each) for each in commands(grammar)}
+    # fish has one line per option. bash and zsh share a function.
     if kind == "fish":
         return "".join(f"{line}\n" for line in _fish(completed))
     return _bash(completed) if kind == "bash" else _ZSH + _bash(completed)
@@ -112,12 +114,15 @@ def _completed(command: Command) -> CompletedCommand:
     named_by: dict[str, str] = {}
     names = ""
     for action in arguments(command.parser):
+        # An argument with fixed choices needs no names of the cluster.
         fixed = tuple(map(str, action.choices or ()))
         kind = "" if fixed else _KIND_OF.get(action.dest, "")
         options += action.option_strings
+        # Positional arguments complete by position, and options by the word before.
         if not action.option_strings:
             places += fixed
             names = names or kind
+        # A flag takes no value, so nothing follows it.
         elif action.nargs != 0:
             values.update((spelling, fixed) for spelling in action.option_strings if fixed)
             named_by.update((spelling, kind) for spelling in action.option_strings if kind)
@@ -138,6 +143,7 @@ def _bash(completed: Mapping[str, CompletedCommand]) -> str:
     options: list[str] = []
     for name, command in completed.items():
         for spelling, fixed in command.values.items():
+            # The list is one shell word, so its spaces must be quoted.
             words = shlex.quote(" ".join(fixed))
             values.append(f"      {shlex.quote(f'{name} {spelling}')}) words={words} ;;")
         for spelling, kind in command.named_by.items():
@@ -159,6 +165,7 @@ def _bash(completed: Mapping[str, CompletedCommand]) -> str:
 
 def _fish(completed: Mapping[str, CompletedCommand]) -> Iterator[str]:
     yield "# fish completion of drumline"
+    # A command is offered only until one was typed.
     for name, command in completed.items():
         summary = _fish_quoted(command.summary)
         yield f"complete -c drumline -n __fish_use_subcommand -f -a {name} -d {summary}"

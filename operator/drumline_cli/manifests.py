@@ -26,9 +26,11 @@ MOST_CHARS: Final = 256 * 2**20
 """Of a file of manifests."""
 
 
+# The C loader is several times faster. A cluster's objects may have megabytes.
 class _Loader(yaml.CSafeLoader):
     """Times stay text: the API's are."""
 
+    # A resolver for times would turn the API's text into datetime objects.
     yaml_implicit_resolvers = {  # noqa: RUF012 - the base class declares it as it is
         first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith(":timestamp")]
         for first, resolvers in yaml.CSafeLoader.yaml_implicit_resolvers.items()
@@ -66,6 +68,7 @@ class ManifestDocument:
 
     def blame(self, path: str, problem: str) -> BadInput:
         """Return the error that the field at `path` is wrong, with its file and line."""
+        # An object from an argument has no file, so there is no line to report.
         if self.find is None:
             return BadInput(f"{self.file}: {plain(problem)}")
         return BadInput(f"{self.file}, line {line_of(self.find(), path)}: {plain(problem)}")
@@ -80,6 +83,7 @@ def read_manifests(names: Sequence[str]) -> list[ManifestDocument]:
     manifests: list[ManifestDocument] = []
     for name in names:
         text, as_of = read_text(name)
+        # An empty file usually means that an earlier command in a pipe failed.
         if not text.strip():
             raise BadInput(f"{display_name(name)}: the file is empty")
         manifests += manifests_in(text, file=display_name(name), as_of=as_of)
@@ -88,6 +92,7 @@ def read_manifests(names: Sequence[str]) -> list[ManifestDocument]:
 
 def line_of(node: yaml.Node, path: str) -> int:
     """Line of the field, or of what should hold it."""
+    # Descend as far as the path exists. The last existing parent is the best line.
     while path and (step := _step(node, path)) is not None:
         node, path = step
     return node.start_mark.line + 1
@@ -112,6 +117,7 @@ def read_text(name: str, *, longest: int = MOST_CHARS) -> tuple[str, float]:
     Raises:
         BadInput: it cannot be read, or is longer.
     """
+    # One character more than the limit proves that the text is too long.
     most = longest + 1
     try:
         if name == STANDARD_INPUT:
@@ -119,6 +125,7 @@ def read_text(name: str, *, longest: int = MOST_CHARS) -> tuple[str, float]:
         else:
             with Path(name).open(encoding="utf-8") as file:
                 text, as_of = file.read(most), Path(name).stat().st_mtime
+    # Standard input can contain any bytes, so the encoding is checked here.
     except UnicodeDecodeError as error:
         raise BadInput(f"{name}: not UTF-8: {error.reason} at byte {error.start}") from None
     except OSError as error:
@@ -145,13 +152,16 @@ def manifests_in(text: str, *, file: str, as_of: float) -> Iterator[ManifestDocu
         BadInput: it holds something else.
     """
     for number, value in enumerate(_values(text, file=file)):
+        # The position is computed only for an error. Composing the text takes long.
         find = partial(_node, text, number)
+        # Documents may be empty, as after a trailing separator.
         if value is None:
             continue
         if not isinstance(value, dict):
             line = find().start_mark.line + 1
             raise BadInput(f"{file}, line {line}: an API object must be a mapping")
         raw = cast("Json", value)
+        # `kubectl get` wraps several objects into one list.
         items: object = raw.get("items")
         if not isinstance(items, list):
             yield ManifestDocument(file=file, raw=raw, find=find, as_of=as_of)
@@ -165,6 +175,7 @@ def manifests_in(text: str, *, file: str, as_of: float) -> Iterator[ManifestDocu
 
 
 def _values(text: str, *, file: str) -> list[Any]:
+    # JSON is valid YAML, but the JSON parser is much faster.
     if text.lstrip().startswith("{"):
         try:
             return [json.loads(text)]
@@ -180,6 +191,7 @@ def _values(text: str, *, file: str) -> list[Any]:
 
 
 def _node(text: str, number: int, item: int | None = None) -> yaml.Node:
+    # The same position in the document list as while reading.
     node = list(yaml.compose_all(text, Loader=_Loader))[number]
     items = _child(node, "items")
     if item is None or not isinstance(items, yaml.SequenceNode):
@@ -188,6 +200,7 @@ def _node(text: str, number: int, item: int | None = None) -> yaml.Node:
 
 
 def _step(node: yaml.Node, path: str) -> tuple[yaml.Node, str] | None:
+    # A path names list items by index: `nodes[0].name`.
     if path.startswith("["):
         number, _, rest = path[1:].partition("]")
         within = isinstance(node, yaml.SequenceNode) and number.isdecimal()

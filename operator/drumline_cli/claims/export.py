@@ -43,10 +43,12 @@ def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
         CommandError: the job has no checkpoint, the cluster refuses, or the export
             fails.
     """
+    # Phase 1: checks of the arguments. A pod is created only if they are right.
     target = claim_path(chosen.target)
     more = pairs(chosen.claim, option="--claim", form="NAME=/FOLDER")
     if target is None and Path(chosen.target).is_file():
         raise BadInput(f"{chosen.target} is a file; name a folder")
+    # kubectl is needed later. Fail before a pod exists.
     kubectl()
     credentials = chosen_credentials(chosen, environment)
     namespace = chosen.namespace or credentials.namespace
@@ -60,6 +62,7 @@ def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
                 name=f"drumline-export-{random_letters()}",
                 image=image_of(job, chosen, environment),
                 claims={
+                    # The job's claims are read-only, since the export only reads them.
                     **{folder: (name, True) for name, folder in more},
                     **({CHECKPOINT_FOLDER: (kept.claim, True)} if kept.claim else {}),
                     **({} if target is None else {_TARGET: (target.claim, False)}),
@@ -73,7 +76,9 @@ def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
             folder = _EXPORTED if target is None else f"{_TARGET}/{target.path}".rstrip("/")
             async with running_pod(client, pod, namespace=namespace, seconds=chosen.wait, say=say):
                 command = export_command(chosen, kept.folder, folder)
+                # kubectl blocks, so it runs in a thread, and the pod's wait stays responsive.
                 await asyncio.to_thread(_exec, cluster, pod.name, command)
+                # A local target needs a copy out of the pod's scratch folder.
                 if target is None:
                     run_there = remote_command(cluster, pod.name)
                     await asyncio.to_thread(download, folder, Path(chosen.target), run_there)
@@ -118,12 +123,14 @@ def checkpoint_of(job: Json, *, step: int | None) -> KeptCheckpoint:
         raise BadInput(f"trainingjob {name} keeps no checkpoints: it has no spec.checkpoint")
     status = cast("Json", job.get("status") or {})
     newest = cast("Json", status.get("checkpoint") or {}).get("step")
+    # The status names the newest verified checkpoint.
     chosen = newest if step is None else step
     if not isinstance(chosen, int):
         raise NotAnswered(f"trainingjob {metadata.get('namespace')}/{name} has no checkpoint yet")
     path = checkpoint_path(
         str(checkpoint.get("path") or ""), name=name, uid=str(metadata.get("uid", ""))
     )
+    # The folder has eight digits, as the trainer writes it.
     folder = f"{bucket or CHECKPOINT_FOLDER}/{path}/step-{chosen:08d}"
     secret = checkpoint.get("secretName")
     keys = BUCKET_VARIABLES if secret else ()
@@ -133,6 +140,7 @@ def checkpoint_of(job: Json, *, step: int | None) -> KeptCheckpoint:
         env=tuple(
             {
                 "name": key,
+                # Some keys, such as a session token, may be absent.
                 "valueFrom": {"secretKeyRef": {"name": secret, "key": key, "optional": True}},
             }
             for key in keys
@@ -147,6 +155,7 @@ def image_of(job: Json, chosen: argparse.Namespace, environment: Mapping[str, st
         BadInput: neither is known.
     """
     status = cast("Json", job.get("status") or {})
+    # A template's image may lack the trainer, so only a trainer job's image counts.
     own = status.get("image") if job["spec"].get("trainer") is not None else None
     image = chosen.image or own or environment.get("DRUMLINE_IMAGE")
     if not image:

@@ -119,8 +119,7 @@ def job_of_roles(
             path=where,
             problem=f"no container has {GPU} in its limits; the ranks of a TrainingJob need GPUs",
         )
-    # Phase 1: find the role that trains. It defines the template. Other roles join it, or run
-    # beside it.
+    # Pods equal to those of the main role become further nodes. All others become roles.
     main = _main(roles)
     beside = [role for role in roles if _is_unlike(role, main)]
     half = pod_half(main.template, container_name=container_name, supervised=not beside)
@@ -130,7 +129,6 @@ def job_of_roles(
             nodes += role.replicas if role is main else _joining(role, main, notes)
     for path in _topology_paths(main.template):
         notes.check(path, "set a level of the GpuPool in spec.topology")
-    # Phase 2: build the template. Volumes of the whole job are mounted in every pod.
     template = dict(half.template)
     if main.command:
         template.setdefault("command", list(main.command))

@@ -25,6 +25,7 @@ class Fields:
         self.path = path
         self.notes = notes
         self._raw = raw
+        # Names that a converter has asked for. All others are reported at the end.
         self._read: set[str] = set()
         self._below: dict[str, Fields] = {}
         self._lists: dict[str, list[Fields]] = {}
@@ -43,6 +44,7 @@ class Fields:
 
     def raw(self, name: str, *, to: str | None = None) -> Any:
         """Return the value as it is, or None if it says nothing."""
+        # Asking marks a field as read even if it is empty.
         self._read.add(name)
         if not self.has(name):
             return None
@@ -59,6 +61,7 @@ class Fields:
         value = self.raw(name, to=to)
         if value is None:
             return None
+        # A bool is an int in Python, and YAML reads `yes` as a bool.
         if isinstance(value, bool) or not isinstance(value, str | int | float):
             raise ConversionError(path=self.at(name), problem="must be text")
         return str(value)
@@ -72,6 +75,7 @@ class Fields:
         text = self.text(name, to=to)
         if text is None:
             return None
+        # 18 digits fit into 64 bits.
         if _NUMBER.fullmatch(text) is None:
             raise ConversionError(path=self.at(name), problem="must be a whole number")
         return int(text)
@@ -110,6 +114,7 @@ class Fields:
         Raises:
             ConversionError: it is something else.
         """
+        # Children are cached, so that reading twice shares the record of read fields.
         if name not in self._below:
             value = self.raw(name)
             self._below[name] = self._child({} if value is None else value, self.at(name))
@@ -123,6 +128,7 @@ class Fields:
         """
         if name in self._lists:
             return self._lists[name]
+        # An absent list and an empty list mean the same.
         value: object = self.raw(name) or []
         if not isinstance(value, list):
             raise ConversionError(path=self.at(name), problem="must be a list")
@@ -148,6 +154,7 @@ class Fields:
     def forget(self) -> None:
         """Take everything here as read: it was noted as a whole."""
         self._read.update(self._raw)
+        # Children would report their own fields, although the parent was noted.
         self._below.clear()
         self._lists.clear()
 
@@ -164,6 +171,7 @@ class Fields:
     def unread(self) -> Iterator[str]:
         """Paths of the fields that nobody has read."""
         yield from map(self.at, self.names(unread=True))
+        # Unread fields of children follow those of the parent.
         for child in (*self._below.values(), *itertools.chain(*self._lists.values())):
             yield from child.unread()
 

@@ -28,6 +28,7 @@ _SHORT: Final = {
     "x": "exclude",
     "a": "array",
 }
+# Options without a value. Otherwise the next word would be taken for their value.
 _FLAGS: Final = frozenset(
     (
         "exclusive",
@@ -50,6 +51,7 @@ _FLAGS: Final = frozenset(
     )
 )
 """Options without a value of their own, or with one behind `=` only."""
+# Reasons for options that have no field, by long name.
 _WHY_NOT: Final = {
     "output": "the pods have the logs: drumline logs JOB",
     "error": "the pods have the logs: drumline logs JOB",
@@ -137,19 +139,24 @@ def parse_options(
     at = 0
     while at < len(words):
         word = words[at]
+        # The value may contain any text, even line breaks.
         long = re.fullmatch(r"--([A-Za-z][\w-]*)(?:=(.*))?", word, re.DOTALL)
         short = re.fullmatch(r"-([A-Za-z])=?(.*)", word, re.DOTALL)
         match = long or short
+        # srun ends its options at the first other word. sbatch options never have one.
         if match is None:
             if stop_at_command:
                 return
             raise ConversionError(path=f"line {line}", problem=f"{word}: not an option of sbatch")
         name = match[1] if long else _SHORT.get(match[1], match[1])
+        # An alias that is common in scripts.
         if name == "tasks-per-node":
             name = "ntasks-per-node"
         value = match[2] or ""
+        # `--option=` gives an empty value, which is not the same as no value.
         inline = bool(value) or (long is not None and match[2] is not None)
         taken = 1
+        # The value is the next word, as for `-N 2`.
         if not inline and name not in _FLAGS:
             if at + 1 >= len(words):
                 raise ConversionError(path=f"line {line}", problem=f"{word}: without a value")
@@ -164,6 +171,7 @@ def seconds_of(text: str, *, path: str) -> int | None:
     Raises:
         ConversionError: it is none of these.
     """
+    # Slurm spells an unlimited time in several ways.
     if text.upper() in ("0", "UNLIMITED", "INFINITE"):
         return None
     parsed = re.fullmatch(
@@ -172,6 +180,7 @@ def seconds_of(text: str, *, path: str) -> int | None:
     if parsed is None:
         raise ConversionError(path=path, problem=f"{text}: not a Slurm time such as 1-12:00:00")
     days, first, second, third = (int(part) if part else None for part in parsed.groups())
+    # With days, the first number counts hours. Without days it counts minutes.
     if days is not None:
         return days * 86_400 + (first or 0) * 3600 + (second or 0) * 60 + (third or 0)
     if third is not None:

@@ -11,6 +11,7 @@ from drumline_cli.convert.fields import Fields
 from drumline_cli.convert.model import Json
 
 _SHARED_MEMORY: Final = "/dev/shm"  # noqa: S108 - a mount of the pods, not a file of this program
+# Mounts here would hide folders that the operator or the kubelet needs.
 _ABOVE_RESERVED: Final = ("/dev", "/run", "/var", "/var/run", "/etc", "")
 _SOURCES: Final = {
     "hostPath": "only the administrator can mount folders of the node: podProfile.volumes of the"
@@ -28,6 +29,7 @@ def env_of(container: Fields, *, to: str) -> list[Json]:
     variables: dict[str, Json] = {}
     for entry in container.each("env"):
         name = entry.text("name") or ""
+        # A template must not redirect the launcher or the GPU runtime.
         if name.startswith("DRUMLINE_") or name in RESERVED_ENV:
             entry.forget()
             entry.notes.left_out(
@@ -44,6 +46,7 @@ def env_of(container: Fields, *, to: str) -> list[Json]:
             continue  # the rest names it: fieldRef and resourceFieldRef
         if "valueFrom" not in variable:
             variable["value"] = entry.text("value") or ""
+        # A job token gives rights at the agents, so no template may read it.
         if _is_token(variable):
             entry.notes.left_out(entry.path, "Secrets with the tokens of jobs are not allowed")
             continue
@@ -59,6 +62,7 @@ def env_from(container: Fields, *, to: str) -> list[Json]:
     for entry in container.each("envFrom"):
         prefix = entry.text("prefix")
         reserved = ("DRUMLINE_", *RESERVED_ENV)
+        # Without a prefix, a key such as LD_PRELOAD could change the runtime.
         if prefix is None or any(
             name.startswith(prefix) or prefix.startswith("DRUMLINE_") for name in reserved
         ):
@@ -73,6 +77,7 @@ def env_from(container: Fields, *, to: str) -> list[Json]:
         source: Json = {"prefix": prefix}
         for kind in ("secretRef", "configMapRef"):
             if entry.has(kind):
+                # `optional` is kept only if it is true, because false is the default.
                 reference = entry.below(kind)
                 source[kind] = _without_none(
                     name=reference.text("name"), optional=reference.flag("optional") or None
@@ -88,6 +93,7 @@ def volumes_of(pod: Fields) -> list[Json]:
     volumes: list[Json] = []
     for entry in pod.each("volumes"):
         name = entry.text("name") or ""
+        # The first source counts. The API server allows one per volume.
         kinds = [kind for kind in _OURS if entry.has(kind) or kind in _given(entry)]
         for kind, remedy in _SOURCES.items():
             entry.leave_out(kind, remedy)
@@ -115,6 +121,7 @@ def mounts_of(container: Fields, *, volumes: list[Json], to: str) -> list[Json]:
             subPath=entry.text("subPath"),
             readOnly=entry.flag("readOnly") or None,
         )
+        # The operator mounts shared memory itself, because NCCL needs it.
         if folder.rstrip("/") == _SHARED_MEMORY:
             entry.notes.left_out(
                 entry.path, "shared memory is always mounted, with the size of the memory limit"
@@ -135,11 +142,13 @@ def mounts_of(container: Fields, *, volumes: list[Json], to: str) -> list[Json]:
 
 def without_shared_memory(volumes: list[Json], mounts: list[Json]) -> list[Json]:
     """Volumes but for scratch space that nothing mounts any more."""
+    # A memory volume for /dev/shm has no mount left, so it is dropped.
     mounted = {mount["name"] for mount in mounts}
     return [volume for volume in volumes if "emptyDir" not in volume or volume["name"] in mounted]
 
 
 def _given(entry: Fields) -> frozenset[str]:
+    # The API writes an empty source as an empty mapping.
     """Return sources that are given although empty, as `emptyDir: {}`."""
     return frozenset(kind for kind in _OURS if entry.is_given(kind))
 

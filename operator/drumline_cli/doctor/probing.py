@@ -21,6 +21,7 @@ from drumline_cli.doctor.checks.hardware import members_of
 from drumline_cli.doctor.facts import ClusterFacts, Fact, NetworkProbe, Probes, Unread
 from drumline_cli.doctor.probe_pods import LABEL, Json, ProbePod, ProbeSite
 
+# Two nodes of each pool find most problems of images and adapters.
 NODES_OF_A_POOL: Final = 2
 _LOOK_SECONDS: Final = 1.0
 AFTER_SECONDS: Final = 60
@@ -48,6 +49,7 @@ async def probe(
         user: whom the pods run as; None: whom the namespace assigns.
         pull_secrets: pull secrets of the namespace, for the image.
     """
+    # The probe needs nodes and pools. Without them the reason is the result.
     if isinstance(facts.nodes, Unread):
         return facts.nodes
     if isinstance(facts.pools, Unread):
@@ -59,6 +61,7 @@ async def probe(
     ]
     if not chosen:
         return Probes(image=image, nodes=(), network=Unread(reason="no pool has a node"))
+    # Eight hexadecimal digits separate the objects of two runs.
     site = ProbeSite(
         run=secrets.token_hex(4),
         image=image,
@@ -66,6 +69,7 @@ async def probe(
         user=user,
         pull_secrets=pull_secrets,
     )
+    # The cleanup runs inside the client, because deleting needs a connection.
     try:
         async with (
             cluster_client(credentials) as client,
@@ -80,6 +84,7 @@ async def probe(
 
 async def _probes(probing: _Probing, chosen: list[tuple[str, str]]) -> Probes:
     _say(f"testing {probing.site.image} on {len(chosen)} nodes ...")
+    # Create all pods first, so that the images are pulled at the same time.
     for number, (_, node) in enumerate(chosen):
         await probing.create(probe_pods.limit_pod(probing.site, number=number, node=node))
     names = [f"node-{number}" for number in range(len(chosen))]
@@ -88,6 +93,7 @@ async def _probes(probing: _Probing, chosen: list[tuple[str, str]]) -> Probes:
         probe_pods.node_probe(pods[name], pool=pool, node=node)
         for name, (pool, node) in zip(names, chosen, strict=True)
     )
+    # Only nodes that ran a pod can test the network.
     able = [result.node for result in nodes if not result.problem]
     network = await _network(probing, able)
     return Probes(image=probing.site.image, nodes=nodes, network=network)
@@ -99,12 +105,14 @@ async def _network(probing: _Probing, nodes: list[str]) -> Fact[NetworkProbe]:
         return Unread(reason="no node ran a pod")
     _say("testing a NetworkPolicy ...")
     here, there = nodes[0], nodes[-1]
+    # The policy exists before the pods, so no connection can slip through.
     await probing.create(probe_pods.policy(probing.site))
     for name in ("open", "closed"):
         await probing.create(probe_pods.listening_pod(probing.site, name=name, node=there))
     listening = await probing.wait(
         ["open", "closed"], until=lambda pod: pod.over or bool(pod.address)
     )
+    # Without an address of both pods there is nothing to connect to.
     opened, closed = listening["open"], listening["closed"]
     if not opened.address or not closed.address:
         return Unread(reason=f"no pod listens on {there}: {opened.problem or closed.problem}")
@@ -150,6 +158,7 @@ class _Probing:
                 namespace=self.namespace,
                 label_selector=f"{LABEL}={self.site.run}",
             )
+            # Pods of this run only: another user may probe at the same time.
             pods = {pod.name: pod for pod in map(probe_pods.probe_pod, listed)}
             ready = wanted <= {name for name, pod in pods.items() if until(pod)}
             if ready or time.monotonic() > end:
@@ -175,8 +184,10 @@ async def _delete(probing: _Probing, resource: kinds.Resource, *, selector: str)
             resource,
             namespace=probing.namespace,
             label_selector=selector,
+            # No grace: the pods have nothing to save.
             grace_seconds=0,
         )
+    # A failed deletion is reported with the command that repeats it.
     except errors.KubeError as error:
         left = f"{resource.plural} of the probe (kubectl delete {resource.plural} -l {selector})"
         _say(f"not deleted: {refusal(error, what=left, verb='delete')}")

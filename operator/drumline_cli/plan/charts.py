@@ -42,6 +42,7 @@ def drawn(plan: Plan) -> dict[str, Figure]:
     """Every picture that this plan has, by the name of its file."""
     figures: dict[str, Figure] = {}
     planned = plan.result.planned
+    # Pictures exist only for data that the plan has, so folders differ by plan.
     if planned:
         figures["memory"] = _memory(planned, capacity=plan.request.goal.capacity)
         figures["step"] = _step(planned)
@@ -62,6 +63,7 @@ def png(figure: Figure) -> bytes:
 
 def _memory(planned: Sequence[Planned], *, capacity: int) -> Figure:
     figure, axes = _axes("Memory of the fullest rank", bars=len(planned))
+    # One bar per layout, in the order of the table.
     sizes = [{line.name: line.size / _GIB for line in each.bill.lines} for each in planned]
     _stacked(axes, planned, sizes)
     axes.axvline(capacity / _GIB, color=_LIMIT, linewidth=1.4, linestyle="--")
@@ -80,6 +82,7 @@ def _memory(planned: Sequence[Planned], *, capacity: int) -> Figure:
 
 def _step(planned: Sequence[Planned]) -> Figure:
     figure, axes = _axes("Parts of a step", bars=len(planned))
+    # One unit for all bars, by the fastest layout.
     scale, unit = (1.0, "seconds") if planned[0].time.seconds >= 1 else (1000.0, "milliseconds")
     times = [
         {str(part): scale * seconds for part, seconds in each.time.parts.items()}
@@ -94,6 +97,7 @@ def _front(front: Sequence[Planned]) -> Figure:
     figure, axes = _axes("Memory against time: no other layout is both smaller and faster", bars=6)
     sizes = [each.bill.total / _GIB for each in front]
     times = [each.time.seconds for each in front]
+    # `post` draws the step after the point, as the front is defined.
     axes.step(sizes, times, where="post", color=_FAINT, linewidth=1.4, zorder=1)
     axes.scatter(sizes, times, color=_COLOURS[0], zorder=2)
     _numbered(axes, list(zip(sizes, times, strict=True)), [_name(each) for each in front])
@@ -110,10 +114,12 @@ def _speed(points: Sequence[tuple[int, Planned]]) -> Figure:
     axes.plot(sizes, speeds, "o-", color=_COLOURS[0], linewidth=1.6)
     names = [f"{gpus} GPUs: {_name(each)}" for gpus, each in points]
     _numbered(axes, list(zip(sizes, speeds, strict=True)), names)
+    # GPU counts double, so a logarithmic axis has equal distances.
     axes.set_xscale("log", base=2)
     axes.set_xticks(sizes, [str(gpus) for gpus in sizes])
     axes.minorticks_off()
     axes.margins(x=0.1)
+    # The axis begins at zero, so that small losses look small.
     axes.set_ylim(0, 1.15 * max(speeds))
     axes.set_xlabel("GPUs")
     axes.set_ylabel("tokens/s of a GPU")
@@ -125,6 +131,7 @@ def _stacked(axes: Axes, planned: Sequence[Planned], parts: Sequence[Mapping[str
 
     Parts below a hundredth of the longest bar are `rest`.
     """
+    # Very small parts would fill the legend.
     least = 0.01 * max(sum(each.values()) for each in parts)
     names = [
         name
@@ -144,6 +151,7 @@ def _stacked(axes: Axes, planned: Sequence[Planned], parts: Sequence[Mapping[str
         axes.barh(rows, widths, left=left, color=colour, label=name, height=0.62)
         left = [start + width for start, width in zip(left, widths, strict=True)]
     axes.set_yticks(rows, [_name(each) for each in planned])
+    # The best layout is the first row, so it belongs at the top.
     axes.invert_yaxis()
     axes.legend(loc="upper left", bbox_to_anchor=(1.02, 1.02), frameon=False, fontsize=8)
 
@@ -161,6 +169,7 @@ def _numbered(axes: Axes, points: Sequence[tuple[float, float]], names: Sequence
             va="bottom" if above else "top",
             fontsize=9,
         )
+    # A legend with numbers replaces labels that would overlap.
     legend = "\n".join(f"{number}  {name}" for number, name in enumerate(names, 1))
     axes.text(1.03, 1.0, legend, transform=axes.transAxes, va="top", fontsize=8, linespacing=1.5)
 

@@ -40,10 +40,12 @@ def run(chosen: argparse.Namespace, _environment: Mapping[str, str]) -> Output:
     Raises:
         BadInput: a file or a value is not usable.
     """
+    # Scoring reads measured rows, and needs none of the other options.
     if chosen.score is not None:
         return _score(chosen)
     if chosen.top < 1:
         raise BadInput(f"--top must be at least 1, got {chosen.top}")
+    # `nan` fails the comparison too, so it is rejected here.
     for name in ("tokens", "price", "within"):
         value = getattr(chosen, name)
         if value is not None and not 0 < value < float("inf"):
@@ -61,17 +63,20 @@ def run(chosen: argparse.Namespace, _environment: Mapping[str, str]) -> Output:
         shown = html.page(plan)
     else:
         shown = text.plan_text(plan)
+    # A plan without a layout is printed, but scripts see exit code 1.
     done = plan.result.planned and not isinstance(plan.size, NoSize)
     return Output(text=shown, exit_code=0 if done else 1)
 
 
 def _plan(chosen: argparse.Namespace) -> Plan:
+    # Phase 1: the request, and the number of GPUs if the user asked for the best one.
     request = read_request(chosen)
     curve = _curve(chosen, request)
     size = _size(chosen, curve)
     if isinstance(size, PickedSize):
         request = _of_size(chosen, request, size.sized.gpus)
     goal = request.goal
+    # Phase 2: search. A rehearsal corrects the memory, so the search runs again.
     result = search(goal, best=chosen.top)
     rehearsal = None
     if chosen.rehearse:
@@ -80,12 +85,14 @@ def _plan(chosen: argparse.Namespace) -> Plan:
         request = replace(request, goal=goal)
         result = search(goal, best=chosen.top)
         curve = _curve(chosen, request)
+    # Phase 3: extras. Pictures need the front, which takes a further search.
     best = result.planned[0] if result.planned else None
     pictured = chosen.output == "html" or chosen.pictures is not None
     return Plan(
         request=request,
         result=result,
         advice=advice(goal, best, total_tokens=chosen.tokens),
+        # A compared layout is computed even if it does not fit.
         compared=tuple(evaluate(goal, choice, capacity=_UNLIMITED) for choice in request.compared),
         written=None if request.job is None else _written(chosen, request.job, goal),
         gang=None if request.job is None else gang_asked(request.job),
@@ -105,6 +112,7 @@ def _draw(plan: Plan, *, folder: Path) -> None:
         BadInput: matplotlib is missing or the folder cannot be written.
     """
     try:
+        # matplotlib is a large and optional dependency.
         from drumline_cli.plan import charts  # noqa: PLC0415 - optional: the simulator extra
     except ImportError:
         raise BadInput(f"--pictures needs matplotlib. {install_extra('simulator')}") from None
@@ -118,6 +126,7 @@ def _draw(plan: Plan, *, folder: Path) -> None:
 
 def _curve(chosen: argparse.Namespace, request: PlanRequest) -> list[tuple[int, Planned | None]]:
     """Return the best layout of every number of GPUs in the range."""
+    # One size without an objective needs no curve.
     if len(request.sizes) == 1 and chosen.by is None and chosen.within is None:
         return []
     goals = (_of_size(chosen, request, gpus).goal for gpus in request.sizes)
@@ -135,6 +144,7 @@ def _size(
     chosen: argparse.Namespace, curve: list[tuple[int, Planned | None]]
 ) -> PickedSize | NoSize | None:
     """Return the number of GPUs that was asked for, by time, cost or deadline."""
+    # Without an objective or deadline the largest number is planned.
     if chosen.by is None and chosen.within is None:
         return None
     deadline = None
@@ -146,6 +156,7 @@ def _size(
 
 def _first(goal: Goal, result: SearchResult) -> Planned:
     """Return the best layout, or the smallest if none fits."""
+    # A layout that does not fit is rehearsed as well, since its estimate may be wrong.
     if result.planned:
         return result.planned[0]
     try:
@@ -158,6 +169,7 @@ def _written(chosen: argparse.Namespace, job: JobFile, goal: Goal) -> WrittenLay
     """Return the job's own layout on its own GPUs."""
     config, spec = job.config, job.spec
     cluster = cluster_for(chosen, job.gpus, job=job)
+    # An automatic layout has no written form to check.
     check = None if is_auto(config) else check_memory(config, cluster=cluster)
     if check is None:
         return None
@@ -175,6 +187,7 @@ def _written(chosen: argparse.Namespace, job: JobFile, goal: Goal) -> WrittenLay
 
 
 def _score(chosen: argparse.Namespace) -> Output:
+    # A table of rows has no page.
     if chosen.output == "html":
         raise BadInput("--score prints a table or JSON; remove -o html")
     content, _ = read_text(chosen.score)

@@ -52,6 +52,7 @@ class JobFile:
     def constants(self) -> Constants:
         """The planner's constants for this pool."""
         if self.step_parts:
+            # Factors by part are more exact than one factor, so they win.
             return calibrated(CALIBRATED, dict(self.step_parts))
         if self.step_time_percent == 100:
             return CALIBRATED
@@ -74,9 +75,11 @@ def read_job(name: str, *, like: ModelConfig | None = None) -> JobFile:
         BadInput: there is none, there are several, or a field cannot be used; names file and line.
     """
     documents = read_manifests([name])
+    # One job per file: the plan has one answer.
     jobs = [document for document in documents if document.kind == "TrainingJob"]
     if len(jobs) != 1:
         raise BadInput(f"{name}: want one TrainingJob, got {len(jobs)}")
+    # Errors of the planner name fields of the trainer section, so the job is blamed.
     try:
         spec = _parsed(TrainingJobSpec, jobs[0])
         config = _with_model(_config(spec), spec, like=like)
@@ -84,6 +87,7 @@ def read_job(name: str, *, like: ModelConfig | None = None) -> JobFile:
         raise jobs[0].blame(error.path, str(error)) from None
     except ConfigError as error:
         raise jobs[0].blame("spec.trainer", str(error)) from None
+    # Checks of the API server come last, because their messages have fewer figures.
     for refusal in refusals(jobs[0].raw):
         raise jobs[0].blame(refusal.path, str(refusal))
     hardware = largest_hardware(spec, _pools(documents))
@@ -93,6 +97,7 @@ def read_job(name: str, *, like: ModelConfig | None = None) -> JobFile:
         spec=spec,
         config=config,
         hardware=hardware,
+        # A status can be edited, so its figures are bounded before they are used.
         step_time_percent=min(10_000, max(1, measured.step_time_percent or 100)),
         step_parts=tuple(
             (part, min(100.0, max(0.01, percent / 100)))
@@ -103,6 +108,7 @@ def read_job(name: str, *, like: ModelConfig | None = None) -> JobFile:
 
 def gang_asked(job: JobFile) -> Gang:
     """Return the job as the scheduler would see it, with what its layout wants of the topology."""
+    # The scheduler needs a whole job. Only its spec has a meaning here.
     verdict = judge(job.spec, job.hardware)
     asking = Job(
         namespace="default",
@@ -126,6 +132,7 @@ def _with_model(
     Raises:
         ConfigError: nobody says what it is, somebody says it twice, or it cannot be trained so.
     """
+    # A built-in model is complete. A folder needs --like.
     if isinstance(config, TrainerConfig):
         if like is not None:
             raise ConfigError("--like: the job names a built-in model; remove --like")
@@ -148,6 +155,7 @@ def _config(spec: TrainingJobSpec) -> TrainerConfig | FolderConfig:
         ApiError: the API server would refuse the spec; of sizes that do not divide with figures.
         ConfigError: the operator would.
     """
+    # The operator's message has figures, and the API's rule has the path. Use both.
     broken = next(iter(broken_rules(spec)), None)
     try:
         config = trainer_config(spec)
@@ -168,6 +176,7 @@ def _parsed(model: type[Model], document: ManifestDocument) -> Model:
         ApiError: a field cannot be used, or there is no such field.
     """
     raw = _spec(document)
+    # Unknown fields are errors here, because a person wrote the file.
     for problem in unknown_fields(model, raw, at="spec"):
         raise problem
     return parse(model, raw, at="spec")
@@ -179,6 +188,7 @@ def _pools(documents: Sequence[ManifestDocument]) -> dict[str, GpuPoolSpec]:
         if document.kind == "GpuPool":
             try:
                 pool = _parsed(GpuPoolSpec, document)
+                # A wrong GPU name must be reported for the pool, not for the job.
                 if pool.hardware is not None:
                     named_gpu(pool.hardware.gpu)
             except ApiError as error:

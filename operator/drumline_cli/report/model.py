@@ -23,6 +23,7 @@ class Health(StrEnum):
     FAILED = "failed"
 
 
+# The stages add up to the incident, so no figure is stored twice.
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecoveryStage:
     """One part of a recovery."""
@@ -130,6 +131,7 @@ class RestartBudget:
 
     @property
     def left(self) -> int | None:
+        # More restarts than allowed can be on record after the limit was lowered.
         """Restarts that may still happen; None where there is no limit."""
         return None if self.allowed is None else max(self.allowed - self.used, 0)
 

@@ -35,9 +35,11 @@ FIGURES: Final[dict[str, Callable[[StepPoint], float | None]]] = {
 def line(report: JobReport, title: str) -> Markup:
     """One figure of `FIGURES` over the steps, with marks; empty where fewer than two are known."""
     known = [(point.step, value) for point, value in known_figures(report.series, title)]
+    # One point makes no line.
     if len(known) < 2:
         return Markup("")
     height = LOSS_HEIGHT if title == "Loss" else HEIGHT
+    # The steps of the whole series define the axis, so all charts align.
     across, up = _axes(report.series, [value for _, value in known], height=height)
     path = " ".join(f"{across(step):.1f},{up(value):.1f}" for step, value in known)
     values = [value for _, value in known]
@@ -45,6 +47,7 @@ def line(report: JobReport, title: str) -> Markup:
         f"from {amount(values[0])} at step {count(known[0][0])} to {amount(values[-1])} at step"
         f" {count(known[-1][0])}; lowest {amount(min(values))}, highest {amount(max(values))}"
     )
+    # The dots carry the tooltips, since a line has none per point.
     dots = (
         element(
             "circle",
@@ -85,8 +88,10 @@ def parts(series: Sequence[StepPoint]) -> Markup:
     timed = [point for point in series if point.parts and point.step_seconds]
     if len(timed) < 2:
         return Markup("")
+    # The height of the stack is the time of the step.
     heights = [point.step_seconds or 0.0 for point in timed]
     across, up = _axes(series, heights, height=PARTS_HEIGHT, from_zero=True)
+    # Each area starts where the one below it ends.
     below = [0.0] * len(timed)
     areas: list[Markup] = []
     for part in parts_in(timed):
@@ -126,6 +131,7 @@ def _area(
     return element(
         "polygon",
         element("title", said),
+        # The polygon runs forward above and back below.
         points=" ".join([*upper, *reversed(lower)]),
         class_=f"band part-{slug(part)}",
     )
@@ -145,6 +151,7 @@ def _axes(
 
 def _grid(across: FigureAxis, up: FigureAxis, *, height: int) -> Iterator[Markup]:
     for value in up.marks(5 if height > HEIGHT else 4):
+        # At the right edge a centred label would be cut.
         y = up(value)
         yield element("line", x1=LEFT, y1=y, x2=RIGHT, y2=y, class_="grid")
         yield element("text", _figure(value), x=LEFT - 10, y=y + 5, class_="name tick")
@@ -167,6 +174,7 @@ def _figure(value: float) -> str:
 def _marks(report: JobReport, across: FigureAxis, *, height: int) -> Iterator[Markup]:
     """Checkpoints below the curve, new memberships as dashed lines, incidents from above."""
     series = report.series
+    # A checkpoint is repeated in later points, so each is drawn once.
     for step in dict.fromkeys(point.checkpoint for point in series):
         if step is not None and series[0].step <= step <= series[-1].step:
             yield element(
@@ -176,6 +184,7 @@ def _marks(report: JobReport, across: FigureAxis, *, height: int) -> Iterator[Ma
                 class_="saved",
             )
     for before, after in pairwise(series):
+        # The membership changed between two points, so the line is in the middle.
         if after.generation is not None and before.generation not in (None, after.generation):
             x = across((before.step + after.step) / 2)
             said = f"generation {after.generation} trains from step {count(before.step)}"
@@ -186,6 +195,7 @@ def _marks(report: JobReport, across: FigureAxis, *, height: int) -> Iterator[Ma
                 element("text", f"g{after.generation}", x=x + 4, y=_TOP + 8, class_="tick"),
             )
     for incident in report.incidents:
+        # An incident before the first known step has no place in the chart.
         if incident.failed_step is not None and (
             series[0].step <= incident.failed_step <= series[-1].step
         ):

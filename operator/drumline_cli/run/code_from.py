@@ -34,6 +34,7 @@ _VOLUME: Final = "code"
 _REPOSITORY: Final = f"{CODE_FOLDER}/repository"
 _COMMIT: Final = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
+# A user name before `@` may be a token.
 _WITH_USER: Final = re.compile(r"https?://([^/]*@|.*[?#])")
 _SSH: Final = re.compile(r"(?:ssh://)?(?:\w+@)?(\w[\w.-]*)(?::\d+)?[:/](.+)")
 
@@ -48,6 +49,7 @@ class CodeOnClaim:
     def within(self, template: Json) -> Json:
         """Return the template with the folder at /code, where the command starts."""
         mount: Json = {"name": _VOLUME, "mountPath": CODE_FOLDER}
+        # subPath mounts only the folder, so the pods cannot see the rest of the claim.
         if self.folder:
             mount["subPath"] = self.folder
         volume = {"name": _VOLUME, "persistentVolumeClaim": {"claimName": self.claim}}
@@ -71,6 +73,7 @@ class CodeInGit:
         fetch: Json = {
             "name": "code",
             "command": ["sh", "-ec", FETCH, "sh", _REPOSITORY, self.address, self.commit],
+            # A prompt would hang the init container forever.
             "env": [{"name": "GIT_TERMINAL_PROMPT", "value": "0"}, *template.get("env", [])],
             "volumeMounts": [mount],
         }
@@ -100,8 +103,10 @@ def code_from(
         BadInput: it is of no such form, or the commit is not one that pods can fetch.
     """
     kind, _, rest = text.partition(":")
+    # The forms are tried from the most specific prefix.
     if kind == "claim" and rest:
         claim, _, inside = rest.partition("/")
+        # Two dots would leave the claim's folder.
         if not _NAME.fullmatch(claim) or ".." in PurePosixPath(inside).parts:
             raise BadInput(
                 f"invalid --code-from {plain(text)}: want claim:NAME or claim:NAME/FOLDER"
@@ -112,6 +117,7 @@ def code_from(
     if text == "git":
         return _commit_here(folder, image=image, environment=environment)
     if kind == "git":
+        # The address may contain `@`, so the last one separates the commit.
         address, _, commit = rest.rpartition("@")
         return CodeInGit(address=_fetchable(address), commit=_full(commit), image=image)
     raise BadInput(f"invalid --code-from {plain(text)}: want {FORMS}")
@@ -123,18 +129,21 @@ def _commit_here(folder: Path, *, image: str, environment: Mapping[str, str]) ->
     def git(*arguments: str) -> str:
         return _git(folder, arguments, environment)
 
+    # Uncommitted changes would be missing in the pods without any notice.
     if changed := git("status", "--porcelain", "--ignore-submodules=dirty").splitlines():
         raise BadInput(
             f"--code-from git: {len(changed)} files of {folder} are not committed, the first is"
             f" {plain(changed[0][3:])}; commit and push them, or remove --code-from"
         )
     commit = git("rev-parse", "HEAD")
+    # A commit that is only local cannot be fetched by pods.
     if not git("branch", "--remotes", "--list", "origin/*", "--contains", commit):
         raise BadInput(
             f"--code-from git: commit {commit[:12]} is on no branch of origin; push it first"
         )
     return CodeInGit(
         address=_fetchable(git("remote", "get-url", "origin")),
+        # The command starts in the same folder as here.
         commit=commit,
         folder=git("rev-parse", "--show-prefix").strip("/"),
         image=image,
@@ -160,6 +169,7 @@ def _fetchable(address: str) -> str:
 
 
 def _full(commit: str) -> str:
+    # A short commit could become ambiguous later.
     if not _COMMIT.fullmatch(commit):
         raise BadInput(
             f"--code-from git: {plain(commit)!r} is not a full commit ID, and branches and tags"

@@ -54,6 +54,7 @@ def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
     Raises:
         CommandError: something is missing, the code is too large, or the cluster refuses.
     """
+    # Phase 1: everything that needs no cluster.
     queue = chosen.queue or environment.get(QUEUE_VARIABLE)
     # Mistakes in the arguments or the folder are reported before a kubeconfig or a cluster is read.
     request = run_request(
@@ -67,17 +68,21 @@ def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
     whole = whole_secrets(chosen)
     if chosen.dry_run:
         check_dry_run(queue, whole)
+    # Packing comes before the first request, so a large folder fails early.
     packed = _packed(chosen, environment)
     warn(request.warnings)
     if chosen.dry_run:
         return Output(text=_dry_run(request, requests, packed))
     _check(requests, packed)
+    # Phase 2: the cluster. A dry run has returned before this line.
     credentials = chosen_credentials(chosen, environment)
     namespace: str = chosen.namespace or credentials.namespace
+    # With -o name only names may appear on standard output.
     says = _say_nothing if chosen.output == "name" else say
 
     async def submit() -> None:
         async with cluster_client(credentials) as client:
+            # Upload first: a pod may start seconds after its job exists.
             if isinstance(request.code_from, CodeInBucket):
                 says(_stored(request.code_from, environment))
             named = queue or await only_queue(client)
@@ -86,6 +91,7 @@ def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
             await _create(client, wanted, packed, namespace=namespace, say=says)
 
     asyncio.run(submit())
+    # Phase 3: follow, unless the user or the number of jobs makes that pointless.
     if chosen.output == "name":
         return Output(text="".join(f"trainingjob.{GROUP}/{each.name}\n" for each in requests))
     if chosen.sweep:
@@ -116,6 +122,7 @@ async def _create(
 ) -> None:
     parts = code_manifests(packed, namespace=namespace) if packed else []
     code = code_source(packed, parts) if packed else None
+    # Jobs of a sweep share the ConfigMaps, so the code is stored once.
     for each in requests:
         manifest = job_manifest(each, code)
         check(manifest)
@@ -131,6 +138,7 @@ def _check(requests: Sequence[RunRequest], packed: PackedFolder | None) -> None:
     """Refuse jobs that the API server would refuse, whatever their queue and namespace are."""
     code = code_source(packed, code_manifests(packed)) if packed else None
     for each in requests:
+        # Queue and namespace may be unknown here. Any valid name passes the check.
         check(job_manifest(replace(each, queue=each.queue or "queue"), code))
 
 
@@ -148,11 +156,14 @@ def _check_script(command: Sequence[str], files: Sequence[str]) -> None:
     Raises:
         BadInput: the first script of the command is a relative path without a file.
     """
+    # Options of the program come later, so the first word is the program.
     script = next((word for word in command if not word.startswith("-")), "")
+    # `python train.py` and `train.py` both name the script.
     if PurePosixPath(script).name.startswith("python"):
         script = next(iter(word for word in command[1:2] if not word.startswith("-")), "")
     if not script.endswith(".py") or script.startswith("/"):
         return
+    # A missing script would fail only in the pods, perhaps after hours of waiting.
     if str(PurePosixPath(script)) not in files:
         near = get_close_matches(script, files, n=1)
         hint = f"; did you mean {near[0]}?" if near else ". Add it, or use --no-code"
@@ -170,6 +181,7 @@ def _dry_run(
         parts = code_manifests(packed, namespace=request.namespace, prefix=f"{request.name}-code")
         code = code_source(packed, parts)
         manifests = [*parts, *(job_manifest(each, code) for each in requests)]
+    # A dry run checks too, so that its output can be applied.
     for manifest in manifests:
         check(manifest)
     unstored = _UNSTORED if isinstance(request.code_from, CodeInBucket) else ""

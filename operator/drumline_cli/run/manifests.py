@@ -20,6 +20,7 @@ from drumline_contract import CODE_PART_KEY, MAX_CODE_PART_BYTES, starts_ranks
 
 Json = dict[str, Any]
 
+# 20 hexadecimal digits make a collision within a namespace practically impossible.
 _DIGITS_IN_NAME: Final = 20
 _MAX_STEM_CHARS: Final = 40
 """Characters of a job's 50 that leave space for the random letters."""
@@ -69,6 +70,7 @@ def launch_of(command: Sequence[str], *, ranks: int) -> str:
     Raises:
         BadInput: a shell runs the command, so nobody can tell.
     """
+    # None means that a shell decides. With one rank both ways are equal.
     launches = starts_ranks(command)
     if launches is None and ranks > 1:
         raise BadInput(
@@ -83,9 +85,11 @@ def job_stem(command: Sequence[str]) -> str:
 
     Without a script: the program's name.
     """
+    # The first script names the job. Options and arguments often change.
     scripts = [word for word in command if word.endswith((".py", ".sh"))]
     stem = PurePosixPath(scripts[0] if scripts else command[0]).stem.lower()
     words = re.sub(r"[^a-z0-9]+", "-", stem).strip("-")[:_MAX_STEM_CHARS].rstrip("-")
+    # A DNS label must begin with a letter here.
     return words if words[:1].isalpha() else f"run-{words}".rstrip("-")
 
 
@@ -173,6 +177,7 @@ def code_manifests(
         namespace: namespace of the job. None: not given.
         prefix: of their names. Those of SHARED_CODE go with the last job that owns them.
     """
+    # The name depends on the content, so equal code is stored once.
     digits = packed.digest.removeprefix("sha256:")[:_DIGITS_IN_NAME]
     place = {"namespace": namespace} if namespace else {}
     return [
@@ -184,6 +189,7 @@ def code_manifests(
                 **place,
                 "labels": {"app.kubernetes.io/name": "drumline", f"{GROUP}/code": digits},
             },
+            # An immutable ConfigMap saves the kubelets a watch, and nobody can change the code.
             "immutable": True,
             "binaryData": {CODE_PART_KEY: base64.b64encode(part).decode()},
         }
@@ -192,5 +198,6 @@ def code_manifests(
 
 
 def _parts(content: bytes) -> list[bytes]:
+    # A ConfigMap is limited to 1 MiB, so the archive is cut.
     size = MAX_CODE_PART_BYTES
     return [content[at : at + size] for at in range(0, len(content), size)]

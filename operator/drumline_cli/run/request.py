@@ -58,6 +58,7 @@ def run_request(
         "priorityClassName": chosen.priority,
         "user": chosen.user,
         "after": [_after(text) for text in chosen.after],
+        # A zero hold is the default, so the field is left out.
         "recovery": {"holdSeconds": chosen.hold} if chosen.hold else {},
     }
     return RunRequest(
@@ -68,6 +69,7 @@ def run_request(
         nodes=chosen.nodes,
         gpus=chosen.gpus,
         command=tuple(command),
+        # A CPU job has one rank per pod.
         launch=chosen.launch or launch_of(command, ranks=chosen.nodes * max(chosen.gpus, 1)),
         env=env,
         variables=variables_of(chosen),
@@ -87,6 +89,7 @@ def run_request(
 
 
 def _check_counts(chosen: argparse.Namespace) -> None:
+    # Zero nodes or GPUs is a common mistake for copying data, so name the right command.
     for option, count in (("--nodes", chosen.nodes), ("--gpus", chosen.gpus)):
         if count < 1:
             raise BadInput(
@@ -111,6 +114,7 @@ def image_of(given: str | None, environment: Mapping[str, str]) -> str:
 
 def _code_from(chosen: argparse.Namespace, environment: Mapping[str, str]) -> CodeFrom | None:
     if not chosen.code_from:
+        # An option without its partner has no effect, so it is reported.
         if chosen.git_image:
             raise BadInput("--git-image needs --code-from git")
         if chosen.code_secret:
@@ -141,6 +145,7 @@ def _preload(text: str, command: Sequence[str]) -> tuple[str, ...]:
             " torch,transformers"
         )
     try:
+        # Preloading works only for Python programs, since it imports modules.
         PythonProgram.parse(command)
     except ContractError as error:
         raise BadInput(f"--{error}") from None
@@ -152,6 +157,7 @@ def _progress(patterns: Sequence[str]) -> tuple[str, ...]:
     groups: set[str] = set()
     for pattern in patterns:
         try:
+            # The agent parses the same patterns, so a mistake is found before the job starts.
             groups.update(LinePattern.parse(pattern).groups)
         except ContractError as error:
             raise BadInput(f"invalid --progress {pattern}: {error}") from None
@@ -161,6 +167,7 @@ def _progress(patterns: Sequence[str]) -> tuple[str, ...]:
     if unknown:
         known = ", ".join(PROGRESS_GROUPS)
         raise BadInput(f"invalid --progress: unknown group {unknown[0]}: want {known}")
+    # Progress without a step number cannot be shown.
     if patterns and "step" not in groups:
         raise BadInput(
             "invalid --progress: no pattern has the group step: want for example"

@@ -43,8 +43,10 @@ async def only_queue(client: KubeClient) -> str:
             f" {QUEUE_VARIABLE}"
         ) from None
     names = sorted(str(cast("Json", json.loads(queue))["metadata"]["name"]) for queue in listed)
+    # No queue: only an administrator can help.
     if not names:
         raise NotAnswered("this cluster has no TrainingQueue; ask its administrator for one")
+    # Ten names suffice to recognize the right one.
     if len(names) > 1:
         shown = ", ".join(map(plain, names[:10]))
         raise BadInput(f"this cluster has {shown}; set the queue with --queue or {QUEUE_VARIABLE}")
@@ -67,6 +69,7 @@ async def secret_variables(
         except errors.NotFound:
             raise NotAnswered(f"secret {namespace}/{name} does not exist") from None
         except errors.KubeError as error:
+            # A user may often use a Secret without reading it.
             raise NotAnswered(
                 f"{refusal(error, what=f'secret {namespace}/{name}')}; name its keys: --secret"
                 f" {name}=KEY"
@@ -94,6 +97,7 @@ def check_dry_run(queue: str | None, secrets: Sequence[str]) -> None:
 
 def warn(sentences: Sequence[str]) -> None:
     """Print sentences to standard error."""
+    # Standard error keeps the output usable for scripts.
     for sentence in sentences:
         sys.stderr.write(f"drumline: {plain(sentence)}\n")
 
@@ -106,12 +110,15 @@ async def create_job(
     The code is collected with the last job that owns it. It is there before the job, so that no pod
     waits for it; what is left over where the job is refused is taken back.
     """
+    # Phase 1: store the code. A pod must not wait for it.
     made = await _store_code(client, code, namespace=namespace, say=say)
     try:
         job = await writes.create(client, TRAINING_JOBS, body=manifest, namespace=namespace)
     except errors.KubeError as error:
+        # A refused job must not leave its code behind.
         await _take_back(client, made, namespace=namespace, say=say)
         raise _job_refused(error, manifest, namespace=namespace) from None
+    # Phase 2: make the job the owner, so that Kubernetes deletes the code with the last job.
     owner = {
         "apiVersion": f"{GROUP}/{VERSION}",
         "kind": "TrainingJob",
@@ -126,9 +133,11 @@ async def create_job(
                     client, CONFIG_MAPS, name=name, namespace=namespace, owner=owner
                 )
             except errors.NotFound:  # collected with its last owner, in between
+                # The last owner of equal code was deleted a moment ago. Create the code again.
                 owned = {**part, "metadata": {**part["metadata"], "ownerReferences": [owner]}}
                 await writes.create(client, CONFIG_MAPS, body=owned, namespace=namespace)
         except errors.KubeError as error:
+            # The job runs anyway, so this is only reported.
             reason = refusal(error, what=f"configmap {name}", verb="own")
             say(f"drumline: {reason}; it stays until you delete it")
 
@@ -158,6 +167,7 @@ async def _take_back(
 ) -> None:
     for name, uid in made.items():
         try:
+            # The uid protects a ConfigMap that another user has created meanwhile.
             await writes.delete(client, CONFIG_MAPS, name=name, uid=uid, namespace=namespace)
         except errors.KubeError:
             say(f"drumline: configmap {name} was not deleted in namespace {namespace}; delete it")
@@ -168,6 +178,7 @@ def _job_refused(error: errors.KubeError, manifest: Json, *, namespace: str) -> 
     if isinstance(error, errors.AlreadyExists):
         return BadInput(f"trainingjob {namespace}/{name} already exists; choose another --name")
     if isinstance(error, errors.NotFound):
+        # A 404 may mean the namespace or the CRD. The message tells them apart.
         gone = f'"{namespace}"' in error.message
         return NotAnswered(f"namespace {namespace!r} does not exist" if gone else NOT_SERVED)
     return NotAnswered(refusal(error, what=f"trainingjob {namespace}/{name}", verb="create"))

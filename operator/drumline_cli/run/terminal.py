@@ -83,8 +83,10 @@ def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
     Raises:
         CommandError: something is missing, the cluster refuses, or the job ends before it starts.
     """
+    # With a job name the command only connects.
     if chosen.job is not None:
         return jobs.run(chosen, environment)
+    # Phase 1: everything that needs no cluster.
     queue = chosen.queue or environment.get(QUEUE_VARIABLE) or ""
     request = shell_request(chosen, environment, queue=queue, letters=random_letters())
     warn(request.warnings)
@@ -98,7 +100,9 @@ def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
     async def start() -> str:
         async with cluster_client(credentials) as client:
             manifest = shell_manifest(request, idle_seconds=chosen.idle)
+            # The only queue of the cluster is the default, as for `drumline run`.
             manifest["spec"]["queue"] = queue or await only_queue(client)
+            # Keys of whole Secrets are known only to the cluster.
             secrets = await secret_variables(client, whole, namespace=namespace)
             manifest["spec"]["template"]["env"] += secrets
             check(manifest)
@@ -112,10 +116,12 @@ def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
                     f"after {chosen.idle} s at its prompt without input it is suspended: files on"
                     " claims are kept, all other files of its pod are lost"
                 )
+            # Read the job again for its uid and its first status.
             raw = await read_job(client, job=request.name, namespace=namespace)
             return await wait_for_terminal(client, raw, say=say)
 
     try:
+        # Waiting may take long. The job keeps its place after Ctrl-C.
         pod = asyncio.run(start())
     except KeyboardInterrupt:
         return Output(
@@ -155,6 +161,7 @@ def shell_request(
         nodes=1,
         gpus=chosen.gpus,
         command=tuple(chosen.command_line) or ("sh", "-c", _SHELL),
+        # `Direct` runs the command without an agent, so the terminal belongs to the shell.
         launch="Direct",
         env=env,
         variables=variables_of(chosen),
@@ -177,6 +184,7 @@ def shell_manifest(request: RunRequest, *, idle_seconds: int) -> Json:
     template["terminationGracePeriodSeconds"] = _GRACE_SECONDS
     idle = {"name": IDLE_VARIABLE, "value": str(idle_seconds)}
     template["env"] = [idle, *template.get("env", [])]
+    # Files on a claim survive, so the shell starts there.
     if request.claims:
         template["workingDir"] = request.claims[0][1]
     return manifest
