@@ -44,6 +44,7 @@ def connect(
     Raises:
         BadInput: there is no usable kubeconfig.
     """
+    # No request yet: a wrong server fails at the first use.
     file = None if kubeconfig is None else Path(kubeconfig)
     credentials = find_credentials(os.environ, kubeconfig=file, context=context)
     access = NotebookAccess(
@@ -80,6 +81,7 @@ class NotebookConnection:
             NotAnswered: the jobs cannot be read.
         """
         cluster = self._access.cluster()
+        # Positions count the jobs of all namespaces, so they are computed before the filter.
         places = positions(lines(cluster.jobs, cluster.priorities))
         wanted = [
             job
@@ -141,8 +143,10 @@ class NotebookConnection:
         Raises:
             CommandError: an option is missing, the code is too large, or the cluster refuses.
         """
+        # A string would be split into letters.
         if isinstance(command, str):
             raise BadInput("the command must be a list: ['python', 'train.py']")
+        # The options are those of the command line, so both parse and check the same way.
         chosen = run_arguments(**options)
         chosen.command_line, chosen.nodes, chosen.gpus = list(command), nodes, gpus
         chosen.folder, chosen.no_code = Path(folder or "."), folder is None
@@ -157,6 +161,7 @@ class NotebookConnection:
         packed = (
             None if folder is None else pack(chosen.folder, source_files(chosen.folder, os.environ))
         )
+        # Submitting blocks the cell. The job itself runs without the notebook.
         self._access.loop.run(self._submit(request, packed))
         return self.job(request.name)
 
@@ -175,6 +180,7 @@ class NotebookConnection:
 
     async def _submit(self, request: RunRequest, packed: PackedFolder | None) -> None:
         async with cluster_client(self._access.credentials) as client:
+            # The ConfigMaps exist before the job, so no pod waits for its code.
             parts = code_manifests(packed, namespace=self.namespace) if packed else []
             code = code_source(packed, parts) if packed else None
             queue = request.queue or await only_queue(client)

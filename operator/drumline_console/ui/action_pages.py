@@ -19,6 +19,7 @@ from drumline_cli.report.job_input import JobInput
 from drumline_console.ui.links import action_path, beside_path, other_size_path
 from drumline_console.ui.parts import document, post_form
 
+# A page with thousands of options would be slow.
 MOST_CLASSES: Final = 200
 UP: Final = "../../../"
 """Path from `job/NAMESPACE/NAME/ACTION` to the overview."""
@@ -31,6 +32,7 @@ def job_buttons(job_input: JobInput) -> Markup:
     ended = status is not None and status.finished_at is not None
     job = _named(job_input)
     links = {"Clone": action_path(job.name, "clone"), "Delete": action_path(job.name, "delete")}
+    # An ended job has no priority and no size to change.
     if not ended:
         question = other_size_path(job.key, nodes=job_input.job.spec.nodes)
         links = {
@@ -58,6 +60,7 @@ def delete(job_input: JobInput) -> str:
         ),
         post_form(
             "delete",
+            # The uid belongs to the form, so a newer job of the name is safe.
             _hidden("uid", job_input.uid),
             element("button", f"Delete {job.name}", class_="danger"),
             _back(job),
@@ -104,6 +107,7 @@ def clone(job: NamedJob, manifest: dict[str, Any], *, changes: Sequence[str]) ->
                 element("textarea", lines, name="changes", rows=4, cols=40, spellcheck="false"),
             ),
             element("button", "Show it"),
+            # GET shows the changed manifest without creating anything.
             method="get",
             class_="fields",
         ),
@@ -125,6 +129,7 @@ def priority_choice(
     classes: Iterable[builtin.PriorityClass], *, chosen: str | None, empty: str = "the default"
 ) -> Markup:
     """Render a field for a PriorityClass: a list, or a text field if they may not be listed."""
+    # High values first, because users look for a higher priority.
     by_value = sorted(classes, key=lambda each: (-each.value, each.metadata.name))[:MOST_CLASSES]
     if not by_value:
         return element("input", name="priority", value=chosen or "", maxlength=253)
@@ -132,6 +137,7 @@ def priority_choice(
     options += [
         (each.metadata.name, f"{each.metadata.name} ({each.value})")
         for each in by_value
+        # These classes belong to the cluster, and the API would reject them.
         if not each.metadata.name.startswith("system-")
     ]
     return element(
@@ -147,6 +153,7 @@ def priority_choice(
 def _suspend(job_input: JobInput) -> Markup:
     status = job_input.job.status
     rests = status is not None and status.phase == Phase.SUSPENDED
+    # An idle suspension sets no field, so the phase decides too.
     action = "resume" if job_input.job.spec.suspend or rests else "suspend"
     words = "Resume" if action == "resume" else "Suspend: save, and release its GPUs"
     target = action_path(job_input.name, action)

@@ -26,6 +26,7 @@ from drumline_console.ui.kept_value import KeptValue
 from drumline_console.ui.questions import Questions
 
 FRESH_SECONDS: Final = 3.0
+# Windows of one user share the result, so reading everything is cheap enough.
 _EVERYTHING: Final = WantedKinds(namespace=None, queues=True, nodes=True)
 _JOBS_ALONE: Final = WantedKinds(namespace=None, queues=True)
 
@@ -86,6 +87,7 @@ class Caller:
 
 
 def _request_shares() -> FairTurns:
+    # Small numbers: each request opens connections to the API server.
     return FairTurns(at_once=4, at_once_each=2, waiting=64, waiting_each=16)
 
 
@@ -129,6 +131,7 @@ class LiveCluster:
         Raises:
             NotAnswered: the jobs cannot be read.
         """
+        # The namespace belongs to the key, because it decides what may be read.
         of = self._caller.key + self._credentials.namespace.encode()
         return await self._memory.value(self._everything, of=of)
 
@@ -138,6 +141,7 @@ class LiveCluster:
             return await one_job.read(self._credentials, job=job.name, namespace=job.namespace)
 
     async def manifest(self, job: NamedJob) -> dict[str, Any]:
+        # The manifest is read again for each action, so a stale page cannot overwrite a change.
         """Return one job as the API server stores it."""
         async with self._asked(job, verb="read") as client:
             return await read_job(client, job=job.name, namespace=job.namespace)
@@ -159,6 +163,7 @@ class LiveCluster:
 
     async def change(self, job: NamedJob, spec: dict[str, Any]) -> None:
         """Write these fields of its spec."""
+        # A merge patch leaves other fields alone, so concurrent changes of them survive.
         async with self._asked(job, verb="change") as client:
             await writes.merge_patch(
                 client,
@@ -170,6 +175,7 @@ class LiveCluster:
 
     async def delete(self, job: NamedJob, *, uid: str) -> None:
         """Delete this very job."""
+        # The uid makes sure that the user deletes the job that the page showed.
         async with self._asked(job, verb="delete") as client:
             await writes.delete(
                 client, TRAINING_JOBS, name=job.name, uid=uid, namespace=job.namespace
@@ -191,17 +197,20 @@ class LiveCluster:
             raise not_answered(error, what=job.text, verb=verb) from None
         except ValueError as error:  # no name of an object
             raise BadInput(str(error)) from None
+        # After a change, the next page must show it.
         self._memory.drop()
         self._limits.questions.changed_by(self._caller.key)
 
     def _turn(self) -> AbstractAsyncContextManager[None]:
         return self._limits.requests.turn(self._caller.share)
 
+    # One turn covers both attempts, because the second follows the first at once.
     async def _everything(self) -> ClusterObjects:
         own = self._credentials.namespace
         async with self._turn():
             try:
                 return await self._read(self._credentials, _EVERYTHING, own=own)
+            # An expired token fails both attempts. A second request would be useless.
             except NotLoggedIn:
                 raise
             except NotAnswered:  # most users may not list nodes
