@@ -1,10 +1,10 @@
 """Scripts with which bash, zsh and fish complete commands, options, their fixed values, and names.
 
-They are made from the parser, so they know what it knows. Names of jobs, queues, pools and
-namespaces are asked of the cluster (`completion_words`), for at most two seconds. Where neither a
-command nor an option fits, files are completed. zsh runs bash's
-script through its own `bashcompinit`. kubectl completes a plugin through an executable
-`kubectl_complete-drumline` on the PATH; these scripts complete `drumline` and `kubectl-drumline`.
+The scripts are generated from the parser. They read names of jobs, queues, pools and namespaces
+from the cluster (`completion_words`), for at most two seconds. If neither a command nor an option
+fits, they complete files. zsh runs bash's script through its own `bashcompinit`. kubectl completes
+a plugin through an executable `kubectl_complete-drumline` on the PATH. These scripts complete
+`drumline` and `kubectl-drumline`.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ class BadInput(CommandError):  # noqa: N818 - read as a sentence: raise BadInput
 
 
 class Busy(CommandError):  # noqa: N818 - as above
-    """Too much is asked of this process at once; a moment later it may be less."""
+    """This process has too many requests at once. A retry may succeed a moment later."""
 
 
 class NotAnswered(CommandError):  # noqa: N818 - as above

@@ -47,7 +47,7 @@ class Chosen:
     seconds: float
     """Predicted seconds of a step."""
     parts: dict[StepPart, float]
-    """These seconds by part."""
+    """Predicted seconds of each part of a step."""
     memory_bytes: float
     """Predicted bytes of the fullest rank."""
     fits: bool

@@ -1,8 +1,9 @@
 """Compute the duration of a pipeline by walking an order with the costs of its stages.
 
-An action begins when its rank is free and what it waits for is there. O(actions); and a long run of
-micro-batches repeats itself: after the pipeline is full every further round takes as long as the
-last, or as the busiest rank works, so that two short runs say what a long one takes.
+An action begins when its rank is free and its inputs are available. The walk costs O(actions). A
+long run of micro-batches repeats itself: once the pipeline is full, every further round takes as
+long as the last round, or as long as the busiest rank works. So the duration of a long run follows
+from two short runs.
 """
 
 from __future__ import annotations

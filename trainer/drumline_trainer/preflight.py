@@ -112,11 +112,11 @@ def agree(
     Args:
         store: store of this membership alone (a prefix of its own).
         rank: rank of this process.
-        world_size: how many must come.
+        world_size: number of ranks that must come.
         facts: `environment_facts`.
         groups: `groups_of`.
         gpu: name of this process's GPU, which no other GPU has; empty without one.
-        timeout: for the others to come.
+        timeout: time within which the other ranks must come.
 
     Raises:
         ConfigError: two ranks differ, claim the same rank or GPU, or do not agree on a group; the

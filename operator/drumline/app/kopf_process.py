@@ -89,9 +89,9 @@ def run(
 
     Args:
         operator: runs in a thread of its own.
-        credentials: for Kopf's loop alone: the lock of a token belongs to one loop.
+        credentials: credentials for Kopf's loop only, because a token's lock belongs to one loop.
         identity: the name of this process.
-        installation: whose pools and queues are watched (`scope`).
+        installation: installation whose pools and queues are watched (`scope`).
 
     Raises:
         BaseException: what made the operator end.

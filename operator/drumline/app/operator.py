@@ -43,7 +43,7 @@ class Operator:
 
     Args:
         settings: what the Deployment says.
-        credentials: for the API server; used in this operator's loop alone.
+        credentials: credentials for the API server; used only in this operator's loop.
     """
 
     def __init__(self, settings: Settings, *, credentials: Credentials) -> None:

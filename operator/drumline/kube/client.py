@@ -228,7 +228,7 @@ class KubeClient:
         if request.reads or not request.sending.fenced:
             return await self._exchange(self._reads, request)
         async with self._write_slots:
-            # A token may take its time; nothing may stand between the fence and the request.
+            # Getting a token can take long. The request must follow the fence at once.
             await self._credentials.token.current()
             self._fence()
             return await self._exchange(self._writes, request)

@@ -101,8 +101,8 @@ class Informer(Generic[V]):
         selection: Which objects to keep.
         timing: When to give up waiting.
         on_quarantine: Called with every document that could not be read; must not raise.
-        on_forbidden: Called when 403 is taken for "nothing is there"; must not raise. None: it
-            never is.
+        on_forbidden: Called when 403 is treated as an empty list; must not raise. None: 403 is
+            never treated so.
         page_limit: How many objects one page of a list holds.
         clock: A monotonic clock.
         jitter: Where the spread of the pauses comes from.

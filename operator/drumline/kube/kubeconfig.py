@@ -53,7 +53,7 @@ class SimpleKubeconfig:
     """One context of a kubeconfig: one server, one identity.
 
     Attributes:
-        server: as it is written.
+        server: URL of the API server, as the file has it.
         token: the bearer token, if that is how the identity is proved.
         ca_path: the CA bundle to trust; None trusts the system's.
         certificate_path: a client certificate, with `private_key_path` its key.

@@ -131,12 +131,12 @@ def shape_of(
     Args:
         name: name of the part.
         template: the spec of its pods.
-        pods: how many.
+        pods: number of pods.
         limit: seconds that their workload may run.
-        jobs: that make them.
+        jobs: the Jobs that create them.
 
     Raises:
-        ValueError: What no pod can ask for, or too many of them.
+        ValueError: The pods request a negative amount, or there are too many of them.
     """
     check_pods(pods)
     # Templates carry no defaults, so limits become requests here as they do in a pod.

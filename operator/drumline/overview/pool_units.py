@@ -20,7 +20,7 @@ class PoolUnits:
     """The units of the pools that are known.
 
     Args:
-        pools: with their partitions; of a pool that is not among them GPUs are counted.
+        pools: pools with their partitions. In any other pool whole GPUs are counted.
     """
 
     def __init__(self, pools: Iterable[StoredGpuPool] = ()) -> None:

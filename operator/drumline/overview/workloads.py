@@ -32,10 +32,10 @@ class WorkloadUse:
     Attributes:
         workload: `namespace/deployments/name`; of a pod by itself `namespace/pods/name`.
         namespace: its namespace.
-        queue: that pays.
-        stays: of each of its pods that exist, also of those that have ended.
-        gpus: that it holds now; a part counts as what it is of one.
-        pods: that hold them.
+        queue: queue that pays.
+        stays: a record for each of its existing pods, including ended ones.
+        gpus: GPUs that it holds now; a part counts as a fraction of a GPU.
+        pods: number of pods that hold these GPUs.
         since: when the first of these pods began.
         by_pool: the same GPUs by pool; an empty name for nodes that are not known.
     """

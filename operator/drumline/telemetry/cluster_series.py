@@ -27,8 +27,8 @@ class JobSeries:
     Attributes:
         namespace: namespace of the job.
         name: name of the job.
-        queue: that it is in.
-        user: as `spec.user` says; '' for none.
+        queue: queue of the job.
+        user: value of `spec.user`; '' for none.
         gpu_pool: where it holds GPUs; '' while it waits.
         gpus: how many it holds.
         nodes: where its members are, each once.
@@ -49,7 +49,7 @@ class NodeSeries:
 
     Attributes:
         name: name of the node.
-        gpu_pool: that it belongs to.
+        gpu_pool: pool of the node.
         domain: its topology domains, broadest first, joined by slashes.
     """
 

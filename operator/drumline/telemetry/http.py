@@ -19,14 +19,14 @@ Check = Callable[[], str | None]
 async def serve(
     *, host: str, port: int, metrics: Callable[[], bytes], healthy: Check, ready: Check
 ) -> AsyncGenerator[int]:
-    """Serve until the context ends; yields the port (useful when 0 was asked for).
+    """Serve until the context ends. Yield the port, which the system chose if `port` is 0.
 
     Args:
         host: address to listen on.
         port: 0 lets the system choose.
         metrics: the exposition text for /metrics.
-        healthy: for /healthz.
-        ready: for /readyz.
+        healthy: check for /healthz.
+        ready: check for /readyz.
     """
     app = web.Application()
     app.router.add_get("/healthz", _probe(healthy))

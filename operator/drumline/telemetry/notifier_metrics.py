@@ -1,4 +1,4 @@
-"""Metrics of the notifier: what became of messages, and what waits. Labels are its channels.
+"""Metrics of the notifier: outcomes of messages, and waiting messages, by channel.
 
 `kind` is slack, webhook or mail; the owner's configuration names at most a hundred channels.
 """

@@ -43,11 +43,11 @@ class ClaimPod:
 
     Attributes:
         name: name of the pod.
-        image: with `python3`.
+        image: image that contains `python3`.
         claims: mount path -> name of the claim and whether it is read-only.
         user: UID and group of its files; None: the namespace assigns them.
         pull_secrets: names of Secrets for the registry.
-        node: to run on; empty: the scheduler chooses.
+        node: node of the pod. Empty: the scheduler chooses.
         memory: limit of its memory.
         env: variables, as in a pod.
     """

@@ -94,8 +94,8 @@ class KeptCheckpoint:
     """A checkpoint of a job.
 
     Attributes:
-        claim: that holds it; empty: a bucket does.
-        folder: in the job's pods, or the URL in the bucket.
+        claim: claim that holds it. Empty: a bucket holds it.
+        folder: folder in the job's pods, or URL in the bucket.
         env: variables with the keys of the bucket.
     """
 

@@ -302,7 +302,7 @@ def _taken(command: Sequence[str], target: BinaryIO, progress: CopyProgress, *, 
 
 
 def _digest(command: Sequence[str]) -> tuple[int, str]:
-    """Return the size and the digest that the other end names."""
+    """Return the size and the digest that the program in the pod reports."""
     there = json.loads(_asked(command))
     return int(there["size"]), str(there["sha256"])
 

@@ -142,8 +142,8 @@ class Fields:
         """Return the names of the fields here.
 
         Args:
-            empty: with those that say nothing.
-            unread: without those that somebody has asked for.
+            empty: whether to include fields without a value.
+            unread: whether to leave out fields that a converter has read.
         """
         return [
             name

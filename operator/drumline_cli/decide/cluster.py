@@ -1,9 +1,9 @@
-"""A cluster from plain manifests, by the operator's own translation: what its caches would hold.
+"""Build a cluster from plain manifests, with the operator's own decoders.
 
-Nodes, pods, queues, pools, priority classes, namespaces, jobs, workloads that name a queue and the
-devices of nodes count; other kinds are passed over. Of an object that is there twice the later one
-counts, as with `kubectl apply`. What a manifest that was never applied lacks is made up as the API
-server would: a uid, and that it was created just now.
+The result is the content of the operator's caches. These kinds count: nodes, pods, queues, pools,
+priority classes, namespaces, jobs, workloads that name a queue, and the devices of nodes. Other
+kinds are skipped. If an object exists twice, the later one counts, as with `kubectl apply`. A
+manifest that was never applied gets a uid and the current time as its creation time.
 """
 
 from __future__ import annotations
@@ -128,13 +128,13 @@ def read(
 ) -> ClusterInput:
     """Return the cluster that these objects make.
 
-    An object that is not what its kind says is named with file, line and field, and the others
-    count: as in the operator, nothing that one object holds keeps it from an answer.
+    An invalid object is reported with file, line and field. The other objects still count, because
+    one invalid object must not prevent an answer. The operator does the same.
 
     Args:
         manifests: the objects.
         installation: the settings of the operator.
-        policy: for how long it waits for pods that hang.
+        policy: policy of the operator, with the time for which it waits for pods that hang.
 
     Raises:
         BadInput: the objects do not fit together.

@@ -1,6 +1,7 @@
 """Define the operator's settings that affect its decisions.
 
-No object of the cluster says so. The chart's values do, or it is judged by what is there.
+No object of the cluster holds them. They come from the chart's values, or are inferred from the
+objects of the cluster.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from drumline_cli.manifests import Json, ManifestDocument, read_manifests
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Installation:
-    """Settings of the operator; None: not known."""
+    """Settings of the operator. None: unknown."""
 
     guarded_pools: frozenset[str] | None = None
     """Pools in which foreign pods give back borrowed GPUs."""

@@ -23,7 +23,7 @@ _WIDE: Final = ("RESERVED", "REMEDY", "ASKS")
 def table(
     decisions: Sequence[JobDecision], *, now: float, wide: bool, forecast: bool = True
 ) -> str:
-    """One line a job; `wide` names every node, what would help, and what is asked of the topology.
+    """Return one line per job. `wide` adds every node, the remedy and the requested topology.
 
     EXPECTED is the band of the forecasts of its start, as `drumline queue` shows it.
     """

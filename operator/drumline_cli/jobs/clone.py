@@ -1,4 +1,4 @@
-"""A new job out of one that is there: the same spec, the same code, and what is to be different."""
+"""Create a new job from an existing one: the same spec and code, with the given changes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def cloned(job: Json, *, name: str, changes: Sequence[str], command: Sequence[st
     """Return the manifest of the new job.
 
     Args:
-        job: the one that is there, as the API server prints it.
+        job: the existing job, as the API server prints it.
         name: name of the new job.
         changes: `path=value`, below spec; a value is JSON, else text; `null` removes the field.
         command: instead of the template's command and arguments; empty: these stay.
@@ -64,7 +64,7 @@ def retried(job: Json, *, name: str) -> Json:
     It has the failed job's checkpoint folder, and its place in a sweep.
 
     Args:
-        job: the failed one, as the API server prints it.
+        job: the failed job, as the API server prints it.
         name: name of the new job.
     """
     metadata: Json = job["metadata"]

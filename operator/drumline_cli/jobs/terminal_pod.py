@@ -1,4 +1,4 @@
-"""The pod whose terminal a job's shell is on: which one, and when it is there."""
+"""Find the pod whose terminal runs a job's shell, and wait until it exists."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs `drumline restore`: saved objects in, manifests out, what became of each beside them."""
+"""Run `drumline restore`: read saved objects, print manifests, report each object on stderr."""
 
 from __future__ import annotations
 

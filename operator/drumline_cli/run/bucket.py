@@ -178,10 +178,11 @@ class CodeInBucket:
         return with_volume(begun, scratch, mount=mount)
 
     def store(self, environment: Mapping[str, str]) -> bool:
-        """Put the folder there, unless it is there; whether it was not.
+        """Store the folder if it is not stored yet. Return whether it was stored now.
 
         Args:
-            environment: of this process: keys in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.
+            environment: variables of this process, with the keys in AWS_ACCESS_KEY_ID and
+                AWS_SECRET_ACCESS_KEY.
 
         Raises:
             NotAnswered: it cannot be stored.
@@ -232,7 +233,7 @@ def code_in_bucket(
 
     Args:
         text: `s3://BUCKET/PREFIX`.
-        folder: with the code.
+        folder: folder with the code.
         secret: name of the Secret from which pods have their key; empty: none.
         environment: environment variables of this process: AWS_ENDPOINT_URL, AWS_REGION.
 

@@ -78,7 +78,7 @@ def pack(
     """Return the archive of these files.
 
     Args:
-        folder: to which the paths are relative.
+        folder: folder to which the paths are relative.
         paths: of files and symbolic links.
         limits: limits of the place where it is kept.
 

@@ -38,7 +38,7 @@ def run_request(
     Args:
         chosen: the arguments; `command_line` is what stands behind `--`.
         environment: environment variables of this process.
-        queue: whose quota it uses.
+        queue: queue whose quota it uses.
         namespace: where the job is; None: not said.
         letters: random ones, for the job's name.
 

@@ -172,7 +172,7 @@ def _schema(kind: str) -> Schema:
 
 
 def _mismatches(schema: Schema, value: Any, *, at: str) -> Iterator[ServerRefusal]:
-    """Return what in a value contradicts its schema; the children too."""
+    """Yield each place at which a value or its children contradict the schema."""
     # Null is allowed only where the schema has `nullable`.
     if value is None:
         if not schema.get("nullable"):

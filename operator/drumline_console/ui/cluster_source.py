@@ -103,10 +103,10 @@ class LiveCluster:
     """A cluster behind an API server, with the rights of given credentials.
 
     Args:
-        caller: whose they are.
+        caller: caller to whom the credentials belong.
         limits: limits of this process.
         read: reads the cluster.
-        memory: of the caller's share.
+        memory: memory of the caller's share.
     """
 
     def __init__(

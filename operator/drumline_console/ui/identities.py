@@ -66,9 +66,9 @@ class Identities:
         service accounts have any number of them.
 
         Args:
-            credentials: with the caller's token.
+            credentials: credentials with the caller's token.
             digest: digest of the token.
-            sender: whose turn it takes.
+            sender: sender whose turn the request takes.
 
         Raises:
             NotLoggedIn: the API server does not accept the token.

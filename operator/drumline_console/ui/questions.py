@@ -60,14 +60,14 @@ class Questions:
         """Return the changed decisions of one cycle, on objects at most `BASELINE_SECONDS` old.
 
         Args:
-            change: what is asked.
-            caller: whose objects are kept, and shown to nobody else.
-            share: whose turn it takes; one may have many credentials.
-            credentials: his.
+            change: the change to evaluate.
+            caller: caller whose objects are kept. No other caller sees them.
+            share: share whose turn the question takes. It may have many credentials.
+            credentials: credentials of the caller.
 
         Raises:
-            Busy: another question of this share waits, or those of too many.
-            CommandError: a kind may not be listed, or what would be different is not there.
+            Busy: another question of this share waits, or too many shares wait.
+            CommandError: a kind may not be listed, or an object of the change does not exist.
         """
         # cycles of two questions would take as long side by side
         async with self._turn_of(share):

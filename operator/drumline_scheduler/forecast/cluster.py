@@ -324,10 +324,10 @@ class ForecastCluster:
 
 
 def promised(snapshot: Snapshot) -> Snapshot:
-    """Return the same cluster with the places of gangs reserved instead of bound.
+    """Return a copy of the cluster in which the places of gangs are reserved instead of bound.
 
-    No pods end in it. Gangs that move stay where they are, and elastic gangs keep the pods that
-    they were to give up.
+    No pod is leaving in the copy. Gangs that move stay on their nodes, and elastic gangs keep the
+    pods that they would give up.
     """
     bound: dict[str, list[tuple[Admitted, int]]] = {}
     for held in snapshot.admitted:

@@ -286,8 +286,9 @@ class PreemptionClaim:
         )
 
     def _may_reclaim(self, *, leaf: int, gpus: int, freed: int) -> bool:
-        # Entitled gangs may. Under fair share, other queues on the gang's side may free quota above
-        # the first level, so only a meeting at the gang's own parent can be decided here.
+        # Entitled gangs may reclaim. Under fair share, other queues on the gang's side may free
+        # quota above the first level. So this check decides only if the victim's path meets the
+        # gang's path at the gang's own parent.
         place = self._meeting(leaf)
         if self.is_entitled(freed=freed) or (self._scales is not None and place > 1):
             return True

@@ -169,10 +169,10 @@ class Standbys:
         self._beginning: dict[int, asyncio.Task[None]] = {}
 
     def prepare(self, slot: int, start: RankStart) -> None:
-        """Have a standby for a rank that is started like this; nothing where there is one."""
+        """Start a standby for a rank with this start. Do nothing if the slot has a fitting one."""
         if not self._modules or slot in self._beginning:
             return
-        # Keep one that fits. Another command or environment needs another process.
+        # Keep a standby that fits. Another command or environment needs a new process.
         standby = self._standbys.get(slot)
         if standby is not None:
             if not standby.lost and standby.seen == start.seen_by_imports:

@@ -34,7 +34,7 @@ class EarlyExits:
         return True if 0 < done < len(views) else None
 
     async def wait(self) -> None:
-        """Wait as long as the remaining ranks may run, with a remark in the status until then."""
+        """Wait for the time that the remaining ranks have to end. Show a message in the status."""
         quiet = min(QUIET_SECONDS, self._seconds)
         await asyncio.sleep(quiet)
         self._say(

@@ -79,12 +79,12 @@ def blame(progress: Mapping[int, CollectiveProgress], *, ranks: Collection[int])
     """Find the culprit of a hang.
 
     Args:
-        progress: by rank, of those that have said it.
-        ranks: all that are expected to move.
+        progress: progress by rank, for the ranks that have reported it.
+        ranks: all ranks that are expected to make progress.
 
     Returns:
-        None where no rank is in a collective that is not complete, or torch did not watch starts
-        and all have called what the others have.
+        None if no rank is in an incomplete collective. Also None if torch did not record starts
+        and all ranks have called the same collectives.
     """
     waits = _waits(progress, ranks=ranks)
     if not waits:

@@ -67,13 +67,13 @@ class PodParts:
     wait_until_gone: Callable[[], Coroutine[Any, Any, Failed]]
     prepare_for_stop: StopPreparation
     stopped: Callable[[bool], Outcome]
-    """The outcome after SIGTERM, by whether every rank here had done its work."""
+    """Return the outcome after SIGTERM. The argument is True if every rank of the pod was done."""
     on_record: Callable[[GenerationRecord], None] = lambda _: None
-    """Called with every record of a new generation, before any order of it."""
+    """Called with the record of every new generation, before any order of that generation."""
     on_client_order: Callable[[ClientOrder | CheckpointSaved], None] = lambda _: None
-    """Called with what the leader has for the clients of the ranks."""
+    """Called with each message of the leader to the clients of the ranks."""
     link: ClientLink = field(default_factory=ClientLink)
-    """Connection of those clients to the leader."""
+    """Connection of the ranks' clients to the leader."""
 
 
 class GangPod:

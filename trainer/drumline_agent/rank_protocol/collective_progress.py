@@ -73,7 +73,7 @@ def progress_of(dump: Mapping[str, Any], *, rank: int, timed: bool) -> Collectiv
 
     Args:
         dump: the JSON object.
-        rank: whose it is, in the default group.
+        rank: rank of the dump in the default group.
         timed: whether torch watches when operations start (TORCH_NCCL_ENABLE_TIMING).
 
     Raises:

@@ -58,9 +58,9 @@ def adapt(
     Args:
         stage: cut by the tensor axis where there is one.
         config: which projections, and how the weights beneath are kept.
-        model: that the stage is of.
+        model: configuration of the stage's model.
         world: gives the tensor axis.
-        cuts: of the stage's parameters.
+        cuts: cuts of the stage's parameters.
 
     Returns:
         The cuts of all parameters, the adapters' too.

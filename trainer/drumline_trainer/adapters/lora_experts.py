@@ -95,7 +95,7 @@ def adapt_experts(stage: nn.Module, config: LoraConfig, cuts: Mapping[str, Cut])
     Args:
         stage: its experts are cut by the expert axis at most.
         config: which of their products.
-        cuts: of the stage's parameters.
+        cuts: cuts of the stage's parameters.
 
     Returns:
         The cuts of the adapters, where the experts are cut.

@@ -28,7 +28,7 @@ _SIGNATURE_CHARACTERS: Final = 64
 _HEADER: Final = re.compile(re.escape(_TITLE) + rb"([0-9a-f]{%d})\n" % _SIGNATURE_CHARACTERS)
 _HEADER_BYTES: Final = len(_TITLE) + _SIGNATURE_CHARACTERS + 1
 _LEFT_OUT: Final = frozenset({"locks"})
-"""Locks of processes that were there."""
+"""Folders that are not archived: the lock files of the processes that compiled."""
 
 
 class RefusedError(Exception):

@@ -62,7 +62,7 @@ class SignedPlace:
         return cls(place=place, key=key)
 
     def fetch(self, program: Program, folder: Path) -> str:
-        """Make the folder with what was kept of the program; says what became of it."""
+        """Restore a program's kept kernels into a folder. Return a message about the outcome."""
         where = self.place.where(program.name)
         try:
             # 128 bytes more than the limit leave room for title and signature.
@@ -76,7 +76,7 @@ class SignedPlace:
         return f"read from {where}, {len(sealed) / 1e6:.1f} MB"
 
     def keep(self, program: Program, folder: Path) -> str:
-        """Write the folder's files; says what became of them."""
+        """Keep the files of a folder. Return a message about the outcome."""
         where = self.place.where(program.name)
         try:
             sealed = seal(folder, program=program.name, key=self.key, began_ns=time.time_ns())

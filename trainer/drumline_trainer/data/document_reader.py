@@ -100,10 +100,10 @@ def read_documents(
 
 
 def record_names(corpus: Corpus) -> frozenset[str]:
-    """Paths of the files of records.
+    """Return the paths of the files that hold records.
 
-    Files `.json` are among them where the corpus has no other text: elsewhere they are text, as
-    any file of a program is.
+    `.json` files count as records only if the corpus has no other text. Otherwise they are text,
+    like any file of a program.
 
     Raises:
         ConfigError: a file is not a regular one.

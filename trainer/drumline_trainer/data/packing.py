@@ -17,11 +17,13 @@ import numpy.typing as npt
 
 
 def best_fit(lengths: npt.NDArray[np.int64], *, capacity: int) -> list[list[int]]:
-    """Assign documents to windows. O(n log n) and, for each, capacity / 64 words.
+    """Assign documents to windows by best fit.
+
+    Cost: O(n log n), and for each document a scan of at most capacity / 64 machine words.
 
     Args:
-        lengths: of the documents, each from 1 to `capacity`.
-        capacity: capacity of a window.
+        lengths: lengths of the documents in tokens, each from 1 to `capacity`.
+        capacity: tokens of a window.
     """
     windows: list[list[int]] = []
     waiting: defaultdict[int, list[int]] = defaultdict(list)

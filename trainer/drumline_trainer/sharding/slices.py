@@ -35,7 +35,7 @@ class TensorSlice:
     copies: int = 1
     """Number of ranks that hold exactly this slice."""
     copy: int = 0
-    """Index of this rank among those."""
+    """Index of this rank among the ranks that hold this slice."""
     store: OffloadStore | None = None
     """Store of an offloaded tensor. None: it is on the device."""
 
@@ -88,4 +88,4 @@ class Cut:
     copies: int = 1
     """Number of ranks of those axes that hold exactly this part."""
     copy: int = 0
-    """Index of this rank among those."""
+    """Index of this rank among the ranks of those axes that hold this part."""

@@ -73,7 +73,7 @@ class JobCache:
         self._last_second = 0.0
         """Creation time of the job that came last."""
         self._last_arrival = 0
-        """Number of that job among those of the same second."""
+        """Number of this job among the jobs of the same second."""
 
     def on_job(self, old: TrainingJobView | None, new: TrainingJobView | None) -> str | None:
         """Process an event and return why the job cannot be read, if that is new.

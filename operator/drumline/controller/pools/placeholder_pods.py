@@ -24,7 +24,7 @@ SCHEDULER_NAME: Final = "drumline-placeholder"
 
 Json = dict[str, Any]
 _TOLERATES_PROMISES: Final[Json] = {"key": TAINT_PROMISED, "operator": "Exists"}
-"""A promised node is there for the gang, so an autoscaler must not add another one for it."""
+"""A promised node already serves the gang, so an autoscaler must not add another node for it."""
 
 
 def placeholder_pod(

@@ -307,7 +307,7 @@ class QueueBudgets:
 
 
 def _share(rate: GpuSecondsRate | None, before: GpuSecondsRate | None) -> Fraction:
-    """Return the fraction of a GPU that each GPU of a job is. It never changes."""
+    """Return which fraction of a whole GPU one GPU of a job counts as. It never changes."""
     known = rate or before
     return Fraction(1) if known is None else known.share
 

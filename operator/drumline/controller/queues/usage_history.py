@@ -21,10 +21,10 @@ Json = Mapping[str, Any]
 
 
 class QueueUsageHistory:
-    """The decayed use of every queue. For one event loop.
+    """The decayed usage of every queue. Use it in one event loop only.
 
     Args:
-        half_life: seconds after which half of a use is forgotten.
+        half_life: seconds after which past usage counts half.
     """
 
     def __init__(self, *, half_life: float) -> None:

@@ -248,8 +248,8 @@ class Executor:
             pods=len(names) - len(errors),
             failed=len(errors),
         )
-        # Phase 3: the first error that explains most. A taken name is checked last: mostly it is
-        # the member itself.
+        # Phase 3: raise the most important error. Check taken names last, because the pod with the
+        # name is usually the member itself.
         _raise_worst(list(errors.values()))
         if errors:
             conflict = await name_conflict(self._client, namespace=job.namespace, names=errors)

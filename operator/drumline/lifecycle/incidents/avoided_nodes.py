@@ -16,7 +16,8 @@ from drumline.lifecycle.model.timestamps import parse_timestamp, timestamp
 from drumline_api.jobstatus import AvoidedNode, TrainingJobStatus
 
 AVOID_SECONDS: Final = 3600.0
-"""Long enough to repair or taint the node, short enough for a cluster without another node."""
+"""Time for which a job avoids a node. An admin can repair or taint the node within this time. A
+cluster without another node waits at most this long."""
 MAX_AVOIDED: Final = 16
 MAX_CAUSE_CHARS: Final = 256
 

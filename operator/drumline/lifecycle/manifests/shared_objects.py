@@ -52,7 +52,7 @@ def shared_policy(
     that the policy of an earlier version's job allows stays allowed.
 
     Args:
-        namespace: whose pods it selects and admits.
+        namespace: namespace whose pods the policy selects and admits.
         operator_namespace: namespace from which the operator connects.
         metrics_from: NetworkPolicyPeers that may scrape metrics from the agent's port.
     """

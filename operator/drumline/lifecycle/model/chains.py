@@ -44,9 +44,9 @@ class Circle:
     """Jobs that wait for each other."""
 
     keys: tuple[str, ...]
-    """One circle among them, such as `(a, b, a)` where a starts after b; cut if it is long."""
+    """One circle of these jobs, such as `(a, b, a)` if a starts after b. A long one is cut."""
     members: frozenset[str]
-    """Keys of all of them."""
+    """Keys of all jobs that wait for each other."""
 
 
 def unmet_of(job: Job) -> tuple[AfterSpec, ...]:

@@ -106,7 +106,7 @@ def pod_claim_trouble(
     Args:
         volume: volume of the template.
         storage_class: name of its storage class.
-        storage: that class, or None if it does not exist.
+        storage: facts of the storage class, or None if it does not exist.
     """
     remedy = f"name a StorageClass with a provisioner in volume {volume} of the template"
     if storage is None:

@@ -238,9 +238,9 @@ class LoadedTokenizer:
 
 
 def _add_tokens_of(folder: AnyPath, tokenizer: Any) -> None:
-    """Make the tokens that tokenizer_config.json names special tokens, as transformers does.
+    """Add the special tokens of tokenizer_config.json to a tokenizer, as transformers does.
 
-    Named tokens that no number is known for stay out: no model has learned them.
+    A named token without a known id is not added, because no model has learned it.
     """
     from tokenizers import AddedToken  # noqa: PLC0415 - optional package
 

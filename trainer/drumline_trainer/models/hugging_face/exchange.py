@@ -297,7 +297,7 @@ def _differ(files: TensorFiles, head: str, embedding: str) -> bool:
 
 
 def check_hugging_face(folder: AnyPath, config: ModelConfig) -> None:
-    """Raise HuggingFaceError where `load_hugging_face` would, reading a few rows at most."""
+    """Raise the HuggingFaceError that `load_hugging_face` would raise. Read a few rows at most."""
     _CheckedFolder.of(folder, model=config).begun_anew(config)
 
 

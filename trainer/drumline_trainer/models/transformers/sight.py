@@ -30,13 +30,13 @@ _LOW_PRECISION = 2e-2
 
 @torch.no_grad()
 def check_sight(module: CausalModule, *, words: int, device: torch.device) -> None:
-    """Raise ConfigError where a module sees later tokens; keep documents apart. Collective.
+    """Raise ConfigError if a module sees later tokens or tokens of other documents. Collective.
 
     Gathered weights have to be dropped afterwards.
 
     Args:
-        module: with weights.
-        words: words of its vocabulary.
+        module: module with its weights.
+        words: number of words of its vocabulary.
         device: device of the module.
     """
     whole = cast("nn.Module", module)

@@ -197,7 +197,7 @@ class ZeroModel(BucketedModel):
 
 
 def wait_for_weights(stage: nn.Module, models: Sequence[ZeroModel]) -> None:
-    """Let a stage, each layer and its ends wait for their weights when their forward pass begins.
+    """Make a stage, its layers and its ends wait for their weights before their forward pass.
 
     A layer waits for all its weights at once, because hooks of a block may use those of another
     module.
