@@ -349,7 +349,7 @@ class Blocked:
     uid: str
     reason: BlockReason
     message: str
-    """At most MAX_MESSAGE_CHARS: the request, the available capacity, the blockers, the remedy."""
+    """The request, the available capacity, the blockers and the remedy, in MAX_MESSAGE_CHARS."""
     blockers: tuple[str, ...] = ()
     """Keys of the jobs whose end would make room (and FOREIGN_PODS). Each of them is necessary."""
     resource: str = "gpus"

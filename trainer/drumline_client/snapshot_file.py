@@ -44,7 +44,7 @@ class SnapshotHeader:
     config: str
     """Digest of the trainer's configuration, or format of the body for a user's program."""
     trainer: Mapping[str, Any]
-    """Only for the bundled trainer: the cursor, and the losses that are in no file yet."""
+    """State of the bundled trainer: the cursor, and losses that no file has yet. Else empty."""
     body_bytes: int
     sha256: str
     """SHA-256 of the body."""

@@ -43,7 +43,7 @@ class PatternOp(IntEnum):
     """Only at the beginning of the line."""
     END = 5
     BOUNDARY = 6
-    """Only between a character of a word and one of none."""
+    """Only between a word character and another character."""
     MATCH = 7
 
 

@@ -59,7 +59,7 @@ class SignalledLoop(asyncio.SelectorEventLoop):
         self._on_signal = on_signal
 
     def add_signal_handler(self, sig: int, callback: Callable[..., object], *args: Any) -> None:
-        """Have both called."""
+        """Call both handlers on a signal."""
 
         def handle() -> None:
             self._on_signal(sig)

@@ -63,7 +63,7 @@ BURST_SECONDS = 0.1
 """A gang of hundreds is reconciled ten times a second, not once for each event of a pod."""
 CATCH_UP_SECONDS = 5.0
 ANNOUNCEMENT_SECONDS = 5.0
-"""At least this often announced disruptions are judged again."""
+"""Longest time between two evaluations of announced disruptions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -261,7 +261,7 @@ class LeaderComponents:
         await self._queue.wait_idle()
 
     async def report_spec(self, resource: Resource, name: str, *, version: str) -> None:
-        """Say what becomes of a new spec once our cache has it; the next look does else."""
+        """Write the conditions of a new spec, once the cache has the spec."""
         informer = self._informers.pools if resource is GPU_POOLS else self._informers.queues
         with suppress(TimeoutError):
             async with asyncio.timeout(CATCH_UP_SECONDS):

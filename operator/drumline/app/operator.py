@@ -103,18 +103,18 @@ class Operator:
                 log.info("operator_stopped")
 
     def stop(self) -> None:
-        """Have `run` end: the lease is released."""
+        """Make `run` end. The lease is released."""
         self._stop.set()
 
     def capture(self) -> None:
-        """Have the next cycle written to a file; only a leader has cycles."""
+        """Write the next cycle to a file. Only a leader has cycles."""
         if self._leader is None:
             log.warning("capture_refused", why="this process does not lead")
         else:
             self._leader.captures.request()
 
     async def report_spec(self, resource: Resource, name: str, *, version: str) -> None:
-        """Say in the status of a GpuPool or TrainingQueue what becomes of its new spec.
+        """Write the conditions of a new spec to the status of its GpuPool or TrainingQueue.
 
         Args:
             resource: its kind.

@@ -34,7 +34,7 @@ _TOKEN_AGE_SECONDS: Final = 60.0
 
 
 class NoCredentials(RuntimeError):  # noqa: N818 - read as a sentence: raise NoCredentials
-    """Neither a service account nor a usable kubeconfig; the message says what was looked for."""
+    """No service account and no usable kubeconfig. The message names the places searched."""
 
 
 class Token:

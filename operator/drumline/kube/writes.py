@@ -70,7 +70,7 @@ async def create(
 
 
 async def dry_run(client: KubeClient, resource: Resource, *, body: Body, namespace: str) -> bytes:
-    """Have the API server admit an object without storing it; returns the object as admitted.
+    """Dry-run the creation of an object. Return the object as the API server admits it.
 
     Admission runs whole: quotas, LimitRanges, Pod Security and webhooks.
 

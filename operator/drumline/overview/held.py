@@ -32,7 +32,7 @@ def held_gpu_seconds(job: JobObject, *, now: float) -> Mapping[str, int]:
 
 
 def stays_of(job: JobObject, *, now: float) -> tuple[StayRow, ...]:
-    """When it held how many GPUs, oldest first, the present stay until now; of many the latest."""
+    """Return the periods in which a job held GPUs, oldest first. Of many, only the latest."""
     account = job.status.gpu_seconds
     stays: list[StayRow] = []
     for stay in (account and account.stays) or ():

@@ -129,7 +129,7 @@ def _may_be_open(queue: StoredTrainingQueue, namespace: str) -> bool:
 
 
 def _stay(pod: PodObject, *, worth: Mapping[str, Fraction], now: float) -> StayRow | None:
-    """When it held its GPUs; None: it has none, or no kubelet has begun with it."""
+    """Return the period in which a pod held its GPUs. None: no GPUs, or no kubelet started it."""
     begins, gpus = seconds(pod.status.start_time), gpus_of(pod, worth)
     if begins is None or not gpus or not pod.is_accepted:
         return None

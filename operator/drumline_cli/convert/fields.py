@@ -1,6 +1,6 @@
-"""An object of the input that knows which of its fields were read.
+"""An object of the input that records which of its fields were read.
 
-Nothing is dropped silently by construction: whatever no converter asked for is named at the end.
+No field is dropped silently: fields that no converter has read are reported at the end.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ class Fate(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
-    """A field of the input, and what became of it."""
+    """A field of the input, and the outcome of its conversion."""
 
     fate: Fate
     path: str

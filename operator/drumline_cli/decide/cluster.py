@@ -327,7 +327,7 @@ def _uncounted(state: ClusterCache) -> list[str]:
 
 
 def _unguarded(state: ClusterCache, installation: Installation) -> list[str]:
-    """Queues whose pods are victims in guarded pools alone, where nobody says which these are."""
+    """Return the queues whose pods are victims only in guarded pools, if those are unknown."""
     # Only the chart's values contain the list of guarded pools. No object in the cluster has it.
     if installation.guarded_pools is not None:
         return []

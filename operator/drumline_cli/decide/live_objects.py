@@ -50,7 +50,7 @@ _WHERE_ALLOWED: Final = (
     (RESOURCE_CLAIMS, ""),
     *((rules, "") for rules in DEVICE_TAINT_RULES),
 )
-"""Without these a cycle says what it misses, or nothing waits by them."""
+"""Kinds that are read if the user may list them. A cycle reports a missing kind that matters."""
 _SOURCE: Final = "the cluster"
 
 
@@ -113,5 +113,5 @@ async def _list_if_allowed(
 
 
 def _typed(raw: dict[str, Any], kind: Resource) -> dict[str, Any]:
-    """In a list, objects of built-in kinds do not say what they are."""
+    """Add the kind to an object. Built-in kinds omit it in the items of a list."""
     return {"apiVersion": kind.api_version, "kind": kind.kind, **raw}

@@ -31,7 +31,7 @@ class KnownDemands:
         return self.demands.shown_to(snapshot, offers=offers, now=now) if offers else snapshot
 
     def starts_after(self, decisions: Decisions, *, now: float) -> dict[str, ExpectedStart]:
-        """When those who wait for nodes after a cycle will probably start, by uid."""
+        """Return the expected starts, by uid, of gangs that wait for nodes after a cycle."""
         after = demands_after(
             self.demands,
             needs=decisions.needs_nodes,

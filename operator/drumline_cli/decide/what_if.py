@@ -39,9 +39,9 @@ class MoreQuota:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OtherSize:
-    """A job that asks for other nodes, or has another priority; None: as it is.
+    """A change of a job's nodes or priority. None: unchanged.
 
-    One that runs is taken as if it were stopped and queued again.
+    A running job is treated as if it were stopped and queued again.
     """
 
     job: str
@@ -93,7 +93,7 @@ class WhatIfAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Baseline:
-    """The cluster as it is, and what is decided of it: the half of every answer."""
+    """The unchanged cluster and its decisions. Every answer compares with them."""
 
     manifests: Sequence[ManifestDocument]
     seen: ClusterInput

@@ -72,7 +72,7 @@ class StartedPod:
 
 
 async def follow_job(client: KubeClient, *, job: str, namespace: str, say: Say) -> int:
-    """Say what happens to a job until it ends.
+    """Print the events of a job until it ends.
 
     Args:
         client: the cluster.

@@ -21,7 +21,7 @@ class Length:
 
 
 def begin_of(text: str | None, *, now: float) -> float | None:
-    """When a period that ends now began, in seconds since the epoch; None: no period is named.
+    """Return the begin of a period that ends now, in seconds since the epoch. None: no period.
 
     Raises:
         BadInput: the text is neither a length nor a day.

@@ -30,7 +30,7 @@ from drumline_planner.constants import CALIBRATED, Constants
 from drumline_scheduler.model import Gang
 
 _OF_SIZES: Final = ("spec.trainer.parallelism", "spec.trainer.globalBatchSize")
-"""Fields of which the trainer says what would divide, where a rule has no figures."""
+"""Fields for which the trainer reports valid divisors if a rule has no figures."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,10 +127,12 @@ def gang_asked(job: JobFile) -> Gang:
 def _with_model(
     config: TrainerConfig | FolderConfig, spec: TrainingJobSpec, *, like: ModelConfig | None
 ) -> TrainerConfig:
-    """With the model, which is never read from the folder: that is in a claim of the cluster.
+    """Return the configuration with its model.
+
+    The model is never read from the folder, because the folder is in a claim of the cluster.
 
     Raises:
-        ConfigError: nobody says what it is, somebody says it twice, or it cannot be trained so.
+        ConfigError: the model is missing or given twice, or it cannot be trained with this spec.
     """
     # A built-in model is complete. A folder needs --like.
     if isinstance(config, TrainerConfig):

@@ -27,7 +27,7 @@ def later(seconds: float, call: Callable[[], None]) -> Cancellable:
 
 
 class KeptValue(Generic[T]):
-    """A value that is read when somebody asks, and held for seconds: one, whoever asks.
+    """A value that is read on demand and kept for some seconds. One value for all callers.
 
     Args:
         seconds: time to keep the value.
@@ -43,11 +43,11 @@ class KeptValue(Generic[T]):
         self._timer: Cancellable | None = None
 
     async def value(self, read: Callable[[], Awaitable[T]], *, of: bytes = b"") -> T:
-        """Return the value that is held for `of`, or read it and hold it instead of the other.
+        """Return the value that is kept for `of`, or read it and replace the kept one.
 
         Args:
-            read: gives the value; who asks meanwhile waits, and gets the same if `of` is equal.
-            of: the credentials, digested, that the value was read with.
+            read: reads the value. Concurrent callers with an equal `of` get the same value.
+            of: digest of the credentials that the value was read with.
         """
         async with self._reading:
             if self._value is not None and self._of == of:

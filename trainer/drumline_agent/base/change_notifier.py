@@ -18,7 +18,7 @@ class ChangeNotifier:
         """Number of notifications so far."""
 
     def notify(self) -> None:
-        """Have every waiter evaluate its predicate again."""
+        """Make every waiter evaluate its predicate again."""
         self.changes += 1
         self._changed.set()
         self._changed = asyncio.Event()

@@ -104,7 +104,7 @@ class ClientConnection(asyncio.Protocol):
         self.close()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio calls it so
-        """Tell the owner that one of both ends has closed the connection."""
+        """Notify the owner that one end has closed the connection."""
         self._transport = None
         self._on_closed(self)
 

@@ -36,7 +36,7 @@ class CommandNotStartedError(Exception):
 
 @dataclass(slots=True, kw_only=True)
 class CommandProcess:
-    """A process of one attempt, which leads a session of its own."""
+    """A process of one attempt. It leads its own session."""
 
     placement: Placement
     pid: int
@@ -46,12 +46,12 @@ class CommandProcess:
     output_reader: LineReader
     cpu: CpuWatch
     heard_at: float = field(default_factory=time.monotonic)
-    """When it last printed a line, or was started."""
+    """Time of its last line of output, or of its start."""
     activity: ActivityWatch = field(
         default_factory=lambda: ActivityWatch(begun_at=time.monotonic())
     )
     kill_reason: str | None = None
-    """Why it was killed: it hung."""
+    """Reason for which the agent killed it: it hung."""
     ended_by_agent: bool = False
     """True once the agent has killed it or asked it to end. Its exit is then not a fault."""
     progress: ProgressReader | PatternReader
@@ -116,7 +116,7 @@ class HeldLines:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartedProcess:
-    """A process that leads a session of its own, for whatever rank."""
+    """A process that leads its own session. It may serve any rank."""
 
     pid: int
     exited: asyncio.Future[int]

@@ -86,13 +86,14 @@ def program(networks: Sequence[Network]) -> list[Instruction]:
 
 
 def attach(listener: socket.socket, networks: Sequence[Network]) -> int:
-    """Have a listening socket hear these networks, and loopback, alone.
+    """Make a listening socket accept connections only from these networks and loopback.
 
-    Returns the number of networks of the filter; fewer than `networks` where the kernel's memory
-    for filters made it merge them.
+    Returns:
+        The number of networks in the filter. It is lower than `networks` if networks were merged
+        because of the kernel's memory limit for filters.
 
     Raises:
-        OSError: the kernel (or a sandbox in its place) takes no filter.
+        OSError: the kernel, or a sandbox that replaces it, rejects the filter.
     """
     loopback = ip_network("127.0.0.0/8" if listener.family == socket.AF_INET else "::1/128")
     for limit in (len(networks), *_SMALLER):

@@ -65,7 +65,7 @@ class ClientCoordinator:
                 self.handle(said.rank, said.message)
 
     def request(self, notice: SaveNotice) -> None:
-        """Have the ranks save. Before the end of a pod they also leave."""
+        """Make the ranks save. Before the end of a pod they also leave."""
         if self._saves is not None:
             leave = notice.leave or is_of_a_pod(notice.id)
             self._saves.request(SaveRequest(id=notice.id, leave=leave, reason=_reason(notice)))

@@ -99,11 +99,11 @@ class ClientSaves:
         self._request: SaveRequest | None = None
         self._round: SaveRound | None = None
         self._attempts = 0
-        """Proposals of this request so far: each has an id of its own."""
+        """Number of proposals of this request so far. Each proposal has its own id."""
         self._is_settled = False
 
     def request(self, request: SaveRequest) -> None:
-        """Have the ranks save; a request before that is not agreed gives way."""
+        """Make the ranks save. The request replaces an earlier one that is not agreed yet."""
         if self._request is not None and self._request.id == request.id:
             return
         if self._round is not None and self._round.state is RoundState.AGREED:

@@ -46,7 +46,7 @@ class OrderSender:
         self._gate = asyncio.Semaphore(CONCURRENCY)
 
     async def prepare(self, membership: Membership) -> list[Inventory]:
-        """Have all members quiesce their ranks. Returns their inventories."""
+        """Make all members quiesce their ranks. Return their inventories."""
         order = Prepare(generation=membership[0], attempt=membership[1])
 
         async def ask(member: Member) -> Inventory:
@@ -64,13 +64,13 @@ class OrderSender:
         return list(await asyncio.gather(*(ask(member) for member in self._record.members)))
 
     async def go(self, orders: dict[int, Go]) -> None:
-        """Have all members start their ranks; returns once all have."""
+        """Make all members start their ranks. Return once all members have."""
         async with asyncio.TaskGroup() as group:
             for member in self._record.members:
                 group.create_task(self.send(orders[member.index], member, seconds=GO_SECONDS))
 
     async def kill(self, order: Kill, member: Member) -> bool:
-        """Have a member kill ranks; False if it is unreachable or in another membership."""
+        """Make a member kill ranks. Return False if it is unreachable or in another membership."""
         with suppress(TimeoutError, HttpError):
             async with asyncio.timeout(KILL_SECONDS):
                 if member.index == self._settings.index:

@@ -62,7 +62,7 @@ class SaveRound:
     lead_steps: int
     """Number of steps between the newest known boundary and the proposed step."""
     attempt: int = 1
-    """Number of the proposal: each has an id of its own."""
+    """Number of the proposal. Each proposal has its own id."""
     accepted: frozenset[int] = field(default_factory=frozenset[int])
     state: RoundState = RoundState.PROPOSED
 

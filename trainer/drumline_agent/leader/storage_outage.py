@@ -53,7 +53,7 @@ class StorageOutage:
         return self._tries > 0 and self._newest_step() == self._saved_step
 
     async def wait(self, fault: Fault) -> None:
-        """Say what is wrong, and wait before the next attempt."""
+        """Report the outage in the status, and wait before the next attempt."""
         self._tries = self._tries if self.ongoing else 0
         self._saved_step = self._newest_step()
         self._say(fault.cause)

@@ -94,18 +94,18 @@ class MemberAgent:
         )
         """The leader's last order, once it has arrived."""
         self.device_fault: asyncio.Future[Fault] = asyncio.get_running_loop().create_future()
-        """Once a GPU of this pod is missing or does not work: the pod ends, and starts nothing."""
+        """Set once a GPU of this pod is missing or broken. The pod then ends and starts no rank."""
         # 3. Callbacks, without effect until a program or the leader in this pod sets them.
         self.report: Callable[[Fault], None] = lambda _: None
         """Reports a fault to the leader of the current record."""
         self.all_reported: Callable[[], Coroutine[Any, Any, None]] = nothing_to_send
-        """Returns once the leader has heard of every fault."""
+        """Returns once the leader has received every fault."""
         self.on_rank_heartbeat: Callable[[Heartbeat], None] = lambda _: None
         """Called with every heartbeat; the leader follows recoveries by it."""
         self.last_heard: Callable[[], dict[int, float]] = dict
-        """When the members that report to this pod were heard; by index, seconds since 1970."""
+        """Returns the time of the last report of each member, by index, in seconds since 1970."""
         self.on_record: Callable[[GenerationRecord], None] = lambda _: None
-        """Called with every record of a new generation, before any order of it."""
+        """Called with the record of every new generation, before any order of that generation."""
         self.on_client_order: Callable[[ClientOrder | CheckpointSaved], None] = lambda _: None
         """Called with what the leader has for the clients of the ranks."""
         # 4. At last, when all of the above is there: the service may call at once.

@@ -25,7 +25,7 @@ from drumline_contract import SIGNATURE_HEADER, AgentPhase, Notice, sign
 async def save_before_termination(
     service: Service, signed: SignedRecord, *, seconds: float
 ) -> None:
-    """Have the gang save within these seconds, if it trains and has a place for checkpoints."""
+    """Make the gang save within `seconds`, if it trains and has a place for checkpoints."""
     settings = service.settings
     if service.status.phase is not AgentPhase.RUNNING or not settings.has_checkpoints:
         return
@@ -40,10 +40,10 @@ async def save_before_termination(
 
 
 async def announce_termination(service: Service, signed: SignedRecord, *, seconds: float) -> None:
-    """Have every process of the gang get the notice to end, as this pod's do.
+    """Send the notice to end to every process of the gang, not only to those of this pod.
 
-    A save of a sharded state needs all of them. A program that acknowledges saves has half of the
-    time for it, and no signal before; how long this pod's may take then is up to `Ranks.end`.
+    Saving a sharded state needs all processes. A program that acknowledges saves has half of the
+    time for the save, and gets no signal before. `Ranks.end` then limits this pod's processes.
     """
     notice = _own_notice(service, seconds=seconds)
     with suppress(TimeoutError):

@@ -50,13 +50,13 @@ class RankProcess:
     ended_by_agent: bool = False
     """True once the agent has killed it. Its exit is then not a fault."""
     cpu: CpuWatch | None = None
-    """None until it was forked and looked at."""
+    """None until the first reading after the fork."""
     progress: CollectiveProgress | None = None
-    """In its collectives, as it has answered since its newest heartbeat."""
+    """Progress in its collectives, as the rank reported since its newest heartbeat."""
     asked_at: float = 0.0
-    """When it was last asked for that, on the monotonic clock."""
+    """Time of the last request for this progress, on the monotonic clock."""
     entered_at: float = field(default_factory=time.monotonic)
-    """When it was forked or resumed."""
+    """Time at which it was forked or resumed."""
 
     @property
     def alive(self) -> bool:
@@ -102,7 +102,7 @@ class RankProcess:
         return self.cpu.read(now=now)
 
     def ask_for_progress(self, *, now: float) -> None:
-        """Have it say how far it is in its collectives, at most once in `ASK_SECONDS`."""
+        """Request its progress in collectives, at most once in `ASK_SECONDS`."""
         if self.alive and now - self.asked_at >= ASK_SECONDS:
             self.asked_at = now
             generation, attempt = self.placement.membership
@@ -128,7 +128,7 @@ async def fork_rank(
     on_line: Callable[[RankProcess, bytes], None],
     on_exit: Callable[[RankProcess], None],
 ) -> RankProcess:
-    """Have the zygote fork the process of a rank."""
+    """Make the zygote fork the process of a rank."""
     output = PrefixedOutput(f"rank {placement.rank}")
     output_reader, output_end = await open_line_pipe(output.line)
     message_reader, messages_end = await open_line_pipe(lambda line: on_line(process, line))

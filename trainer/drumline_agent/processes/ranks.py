@@ -56,7 +56,7 @@ class Ranks(Protocol):
         """Kill ranks that hang."""
 
     async def quiesce(self) -> None:
-        """Have every rank leave its attempt."""
+        """Make every rank leave its attempt."""
 
     async def start_attempt(self, placements: Sequence[Placement]) -> None:
         """Start or resume a rank for each placement."""

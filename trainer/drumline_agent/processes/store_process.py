@@ -75,7 +75,7 @@ class FreshPort:
 
 
 class RendezvousStore:
-    """At most one store at a time."""
+    """Serves the rendezvous store of an attempt. At most one store runs at a time."""
 
     def __init__(self, *, zygote: ZygoteClient, first_port: int) -> None:
         self._zygote = zygote

@@ -54,7 +54,7 @@ class StopPreparation(Protocol):
     """Action of a pod on SIGTERM before it ends its ranks."""
 
     async def __call__(self, service: Service, signed: SignedRecord, *, seconds: float) -> None:
-        """Have the gang save within these seconds."""
+        """Make the gang save within these seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +91,7 @@ class GangPod:
         self._parts = parts
         self._incidents = IncidentLog(service.status)
         self._stop_deadline: float | None = None
-        """When the ranks are killed after SIGTERM, on the monotonic clock; None before it."""
+        """Time at which the ranks are killed, on the monotonic clock. None before SIGTERM."""
         self._store = parts.store
         self._member = MemberAgent(
             service=service,
@@ -238,7 +238,7 @@ class GangPod:
         return PodExit(outcome=outcome)
 
     async def _saved_and_stopped(self, signed: SignedRecord) -> StopRequested:
-        """Have the gang save after SIGTERM; any other end of this pod cancels the wait."""
+        """Make the gang save after SIGTERM. Any other end of this pod cancels the wait."""
         service = self._service
         outcome = await service.wait_for_stop()
         if self._stop_deadline is None:

@@ -17,13 +17,12 @@ _NODES = "sys/devices/system/node"
 
 
 def bind_near_gpu(identity: str, *, root: Path = Path("/")) -> None:
-    """Have this thread, and those it starts, run beside the GPU, within what is allowed already.
+    """Bind this thread, and the threads that it starts, to the allowed processors near the GPU.
 
-    Nothing happens where the machine does not say where the GPU is, or none of the allowed
-    processors are beside it.
+    Do nothing if the location of the GPU is unknown, or if no allowed processor is near it.
 
     Args:
-        identity: `GPU-` and its UUID; a part of a GPU (MIG) is not known to the bus.
+        identity: `GPU-` and its UUID. The bus does not list parts of a GPU (MIG).
         root: root of the file system.
     """
     allowed = os.sched_getaffinity(0)

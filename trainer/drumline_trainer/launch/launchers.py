@@ -54,7 +54,7 @@ class Launcher:
     """Host of rank 0. MASTER_ADDR goes before, and loopback where all ranks are on one node."""
     port: tuple[str, ...] = ("MASTER_PORT",)
     job: tuple[str, ...] = ()
-    """Tell runs apart that share hosts: the port is derived from them where none is given."""
+    """Variables that identify a run on shared hosts. The default port is derived from them."""
     attempt: tuple[str, ...] = ()
     """Variables with the number of restarts of this run."""
 

@@ -85,7 +85,7 @@ def recompute(model: nn.Module, *, mode: Recompute, every: int | None) -> None:
 
 
 def _recompute_by_itself(module: nn.Module, *, mode: Recompute) -> None:
-    """Have a module of transformers recompute its layers: it knows which they are."""
+    """Make a transformers module recompute its own layers."""
     if mode is Recompute.NONE:
         return
     if not getattr(module, "supports_gradient_checkpointing", False):

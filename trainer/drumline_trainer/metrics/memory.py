@@ -20,12 +20,12 @@ from torch import Tensor, nn
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryUsage:
-    """Bytes."""
+    """Memory of a rank, in bytes by kind."""
 
     weights: int | None
-    """None, here and below, where it was not counted."""
+    """None, here and below: not counted."""
     gradients: int | None
-    """When the optimizer begins, before any is freed."""
+    """Counted when the optimizer step begins, before any gradient is freed."""
     optimizer: int | None
     activations: int | None = None
     other: int | None = None

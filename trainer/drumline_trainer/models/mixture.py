@@ -366,7 +366,7 @@ def corrections(model: nn.Module) -> Iterator[tuple[str, MixtureOfExperts]]:
 
 
 def set_loss_scale(model: nn.Module, scale: Tensor | float) -> None:
-    """Tell every mixture what the sum of the tokens' losses is multiplied by before backward."""
+    """Set the factor by which the sum of the tokens' losses is multiplied before backward."""
     for module in model.modules():
         if isinstance(module, MixtureOfExperts):
             module.loss_scale = scale

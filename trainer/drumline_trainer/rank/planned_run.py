@@ -36,13 +36,13 @@ class PlannedRun:
     """With its layout written out."""
     layout: Layout
     summary: str
-    """The layout in a line; with what it is predicted to cost where it was chosen."""
+    """The layout in one line. A chosen layout also has its predicted cost."""
     seconds: float | None
     """Predicted seconds of a step. None: the device is unknown."""
     parts: dict[StepPart, float] | None = None
-    """These seconds by part."""
+    """Predicted seconds of each part of a step."""
     reasons: tuple[str, ...] = ()
-    """Why it was chosen; of a written one, that it may not fit in memory."""
+    """Reasons for a chosen layout. For a configured one: a warning if it may not fit in memory."""
 
 
 def planned_run(config: TrainerConfig, *, placement: Placement, device: torch.device) -> PlannedRun:

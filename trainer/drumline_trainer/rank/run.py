@@ -61,13 +61,13 @@ HANDLING = {
 
 
 def leave_faults_to_the_agent() -> None:
-    """Have torch's watchdog of NCCL end no process. Call this before a group is made.
+    """Keep torch's NCCL watchdog from ending the process. Call this before a group is made.
 
-    Its threads look at operations beside the training thread. By their defaults they end the
-    process when a peer is lost or an operation is late, when CUDA answers them with an error, and
-    when one of them is stuck for eight minutes. So survivors would die with the lost rank, and a
-    broken GPU would look like a SIGABRT of the program: the training thread meets CUDA's error
-    itself, in its words.
+    The watchdog's threads check operations beside the training thread. By default they end the
+    process in three cases: a peer is lost or an operation is late, CUDA returns an error, or a
+    thread of the watchdog is stuck for eight minutes. So survivors would die with the lost rank,
+    and a broken GPU would look like a SIGABRT of the program. The training thread gets CUDA's
+    error itself.
     """
     for name, value in HANDLING.items():
         os.environ.setdefault(name, value)

@@ -96,10 +96,10 @@ def backend_of(device: torch.device) -> str:
 
 
 def prefer_established_nccl() -> None:
-    """Have torch's name `nccl` mean ProcessGroupNCCL, unless the environment says otherwise.
+    """Select ProcessGroupNCCL for torch's backend `nccl`, unless the environment selects another.
 
-    Since torch 2.15 it means ProcessGroupNCCL2, which makes communicators at once, does not tell
-    torch's flight recorder of NCCL anything, and begins no group of aborts. Torch reads the
+    Since torch 2.15 the name selects ProcessGroupNCCL2. That class creates communicators at once,
+    reports nothing to torch's NCCL flight recorder, and does not group aborts. Torch reads the
     variable when the name is first used.
     """
     os.environ.setdefault(NCCL2_VARIABLE, "0")

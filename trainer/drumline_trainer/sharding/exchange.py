@@ -108,7 +108,7 @@ class _RowExchange:
     device: torch.device
     backlog: Backlog
     reason: str = ""
-    """Why this rank refuses; empty: it does not."""
+    """Reason for which this rank refuses. Empty: it does not refuse."""
     _rounds: int = 0
     _ranks: range = field(default_factory=lambda: range(dist.get_world_size()))
 

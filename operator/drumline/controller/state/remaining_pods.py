@@ -55,14 +55,14 @@ from drumline_api.trainingqueue import TrainingQueueSpec
 
 
 class RemainingPods:
-    """Tells members from pods that remain. For one event loop.
+    """Distinguishes members from remaining pods. Use it in one event loop only.
 
     Args:
         jobs: the jobs.
         pods: the pods of each job.
         queues: specs of the queues, which name the namespaces that may use them.
         namespaces: labels of namespaces, by which queues select them.
-        scope: namespaces whose pods may be charged. Another installation's never are.
+        scope: namespaces whose pods may be charged. Those of other installations are not.
         positions_of: returns the members of a job that holds its assignment.
         admits_workloads: whether this installation admits pods that its gate holds.
     """

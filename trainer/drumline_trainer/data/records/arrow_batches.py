@@ -18,7 +18,7 @@ from drumline_contract.config import ConfigError
 
 _MOST_ROWS: Final = 1024
 _OBJECT_BYTES: Final = 8
-"""At least, of any value: a reference."""
+"""Least bytes of a value: a reference to an object."""
 
 _MAX_BATCH_ROWS: Final = 32
 _MAX_EXPANDED_BYTES: Final = 1 << 30

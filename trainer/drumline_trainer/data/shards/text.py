@@ -107,7 +107,7 @@ class ShardText:
         default_factory=dict[str, npt.NDArray[np.uint32]]
     )
     _learned: list[LearnedSpans] = field(default_factory=list[LearnedSpans])
-    """Once they were asked for."""
+    """One item: the learned spans of all shards. Empty until they are first read."""
 
     @property
     def size(self) -> int:
