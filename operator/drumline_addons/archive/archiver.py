@@ -50,8 +50,10 @@ LINES_PAUSE_SECONDS: Final = 60.0
 repeatedly."""
 MOST_EARLIER_LOGS: Final = 8
 """Maximum per job, the latest: the number of incidents that its status keeps."""
+# Pauses double from 2 s to a minute, so an outage of hours causes one attempt a minute.
 _FIRST_PAUSE_SECONDS: Final = 1.0
 _LONGEST_PAUSE_SECONDS: Final = 60.0
+# A bucket takes many requests at once. Eight keep a mass end of jobs from taking all memory.
 _WRITES_AT_ONCE: Final = 8
 
 ReadEvents = Callable[[ArchivableJob], Awaitable[Sequence[Json]]]
@@ -103,6 +105,7 @@ class Archiver:
         self._covers = covers
         self._metrics = metrics
         self._clock = clock
+        # UIDs, because a job that is created again under its name is another job.
         self._due: dict[str, _Due] = {}
         """Jobs by UID."""
         self._lines_due: dict[str, _Due] = {}
@@ -124,19 +127,24 @@ class Archiver:
     def on_event(self, event: Event[ArchivableJob]) -> None:
         """Record a change of a job. The informer calls it."""
         job, now = event.view, self._clock()
+        # Events repeat after a new list. An archived job must not be written again.
         if job.uid in self._ended or self._is_too_old(_moment(job.finished_at)):
             return
+        # The last state is all that exists: the object is gone when the write happens.
         if event.change is Change.DELETED and not job.finished_at:
             self._note(_Due(job=job, at=now + SETTLE_SECONDS, deleted_at=now))
             return
+        # Lines first: pods that are released are deleted within their grace period.
         if self._read_logs is not None and _leaves_lines(event.previous, job):
             last = self._lines_at.get(job.uid, 0.0)
             self._lines_due[job.uid] = _Due(job=job, at=max(now, last + LINES_PAUSE_SECONDS))
         news = event.previous is None or event.previous.news != job.news
+        # Phase, reason and incidents are written at once, progress only every five minutes.
         if job.finished_at or news:
             at = now + SETTLE_SECONDS
         else:
             at = self._written_at.get(job.uid, now) + REFRESH_SECONDS
+        # The earlier of both times wins, so a stream of changes cannot postpone a write forever.
         known = self._due.get(job.uid)
         self._note(_Due(job=job, at=min(at, known.at) if known is not None else at))
 
@@ -147,6 +155,7 @@ class Archiver:
             jobs: jobs of the cluster, as last seen.
         """
         while True:
+            # A step may be repeated at any point, because failed writes stay due.
             try:
                 await self.step(jobs)
                 self._failures, self.problem = 0, None
@@ -154,13 +163,17 @@ class Archiver:
             except ArchiveError as error:
                 self._failures += 1
                 self._metrics.failures.inc()
+                # The count is reset by the next success, so each outage starts with a short pause.
                 pause = min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2**self._failures)
                 self.problem = str(error)
                 log.warning("archive_refused", why=str(error), again_in_seconds=pause)
                 await asyncio.sleep(pause)
                 continue
+            # No await since `_next_at`: a change is either part of the pause or sets the event
+            # again.
             self._changed.clear()
             try:
+                # A negative pause means that something became due during the step.
                 async with asyncio.timeout(max(0.0, pause)):
                     await self._changed.wait()
             except TimeoutError:
@@ -172,10 +185,13 @@ class Archiver:
         Raises:
             ArchiveError: the storage rejected a write. It stays due.
         """
+        # The archive is listed once. Without the list, ended jobs would be written again after a
+        # start.
         if not self._settled:
             await self._settle(frozenset(job.uid for job in jobs()))
             self._settled = True
         await self._write_all(until=self._clock())
+        # Pruning runs last, so a slow list of many files delays no new document.
         if self._clock() >= self._prune_at:
             await self._prune()
             self._prune_at = self._clock() + PRUNE_SECONDS
@@ -186,6 +202,7 @@ class Archiver:
         Raises:
             ArchiveError: the storage rejected a write.
         """
+        # Before the list, a job that was archived already could be written again.
         if self._settled:
             await self._write_all(until=float("inf"))
 
@@ -203,10 +220,12 @@ class Archiver:
 
     async def _settle(self, present: frozenset[str]) -> None:
         """List the archive. Jobs that disappeared while no archiver ran have ended."""
+        # Phase 1: ended jobs need no further write.
         ended = (EndedPath.parse(file.path) for file in await self._store.list(ENDED))
         self._ended = {path.uid for path in ended if path is not None}
         for uid in self._ended & self._due.keys():
             del self._due[uid]
+        # Phase 2: a live document without an object belongs to a job that was deleted unseen.
         for file in await self._store.list(LIVE):
             uid = live_uid(file.path)
             if uid is not None and uid not in present:
@@ -219,6 +238,8 @@ class Archiver:
         Skip namespaces that another archiver with the same storage covers.
         """
         if uid not in self._ended:
+            # The real time of the deletion is unknown. The document's last write is the closest
+            # bound.
             deleted_at = file.modified_at.timestamp()
             try:
                 metadata, body = with_deletion(
@@ -227,6 +248,8 @@ class Archiver:
             except Undecodable as error:
                 log.warning("document_unreadable", path=file.path, why=str(error))
                 return
+            # Another installation may share the bucket, and its jobs are not in this cluster's
+            # list.
             if not self._covers(str(metadata.get("namespace"))):
                 return
             path = EndedPath(
@@ -235,6 +258,7 @@ class Archiver:
                 name=str(metadata.get("name")),
                 uid=uid,
             )
+            # Put before delete: a crash between both leaves two documents, never none.
             await self._store.put(str(path), body)
             self._ended.add(uid)
         await self._store.delete([file.path])
@@ -246,6 +270,7 @@ class Archiver:
             ArchiveError: the storage rejected lines or documents.
         """
         refused: list[ArchiveError] = []
+        # Both steps run even if the first fails. The first error is raised at the end.
         for write in (self._write_lines, self._write_due):
             try:
                 await write(until=until)
@@ -255,6 +280,7 @@ class Archiver:
 
     async def _write_lines(self, *, until: float) -> None:
         due = [each for each in self._lines_due.values() if each.at <= until]
+        # Batches bound the concurrent reads of logs, each of which may hold megabytes.
         for first in range(0, len(due), _WRITES_AT_ONCE):
             batch = due[first : first + _WRITES_AT_ONCE]
             _raise_first(
@@ -264,6 +290,7 @@ class Archiver:
     async def _write_lines_of(self, due: _Due) -> None:
         """Write the last lines of the pods of a job with an incident, and delete the oldest."""
         job = due.job
+        # Set before the read: a job that fails repeatedly must not be read in a loop.
         self._lines_at[job.uid] = self._clock()
         lines = await self._read_logs(job) if self._read_logs is not None else b""
         if lines:
@@ -274,13 +301,16 @@ class Archiver:
                 at=int(self._clock()),
             )
             await self._store.put(str(place), lines)
+            # The list comes after the put, so the new file counts for the limit.
             files = await self._store.list(logs_of(job.namespace, job.uid))
             kept = earlier_logs(file.path for file in files)
             await self._store.delete([str(each) for each in kept[:-MOST_EARLIER_LOGS]])
+        # A newer entry for the same job stays due, because the job changed during the write.
         if self._lines_due.get(job.uid) is due:
             del self._lines_due[job.uid]
 
     async def _write_due(self, *, until: float) -> None:
+        # Oldest first, so that no job starves while others change all the time.
         due = sorted((each for each in self._due.values() if each.at <= until), key=lambda d: d.at)
         for first in range(0, len(due), _WRITES_AT_ONCE):
             batch = due[first : first + _WRITES_AT_ONCE]
@@ -293,9 +323,11 @@ class Archiver:
             self._written_at[uid] = self._clock()
             self._metrics.documents.labels("live").inc()
         else:
+            # Events, lines and document come first. Only then the live document is deleted.
             day = day_of(ended_at)
             path = EndedPath(day=day, namespace=job.namespace, name=job.name, uid=uid)
             events = await self._read_events(job)
+            # Pods of a job that ended may be gone. A document without lines is still complete.
             if self._read_logs is not None and (lines := await self._read_logs(job)):
                 await self._store.put(path.logs, lines)
             await self._store.put(str(path), self._document(due, events=events))
@@ -306,6 +338,7 @@ class Archiver:
             self._lines_due.pop(uid, None)
             self._metrics.documents.labels("ended").inc()
             log.info("job_archived", job=f"{job.namespace}/{job.name}", path=str(path))
+        # A job that changed during the write keeps its newer entry, unless it has ended.
         if self._due.get(uid) is due or uid in self._ended:
             self._due.pop(uid, None)
 
@@ -319,6 +352,7 @@ class Archiver:
 
     async def _prune(self) -> None:
         """Delete documents of expired days."""
+        # Days, not times: a whole day of documents is deleted at once.
         oldest = self._oldest_day()
         old = [
             file.path
@@ -348,6 +382,7 @@ def _leaves_lines(before: ArchivableJob | None, job: ArchivableJob) -> bool:
     """Return whether a running job had an incident, or releases its pods."""
     if before is None or job.finished_at:
         return False
+    # A phase outside of these has no pods, so their lines are about to disappear.
     gives_up = before.phase in _HOLDS_PODS and job.phase not in {*_HOLDS_PODS, before.phase}
     return gives_up or (job.incident != before.incident and bool(job.incident))
 
@@ -360,6 +395,7 @@ def _raise_first(answers: Iterable[BaseException | None]) -> None:
 
 def _moment(text: str) -> float | None:
     """Return the seconds since the epoch of an RFC 3339 time, or None."""
+    # A time of a foreign writer may be invalid, and must not raise.
     try:
         return datetime.fromisoformat(text).timestamp() if text else None
     except ValueError:

@@ -23,10 +23,12 @@ from drumline_api.objects.custom import StoredTrainingJob, StoredTrainingJobStat
 
 Json = dict[str, Any]
 NOT_KEPT: Final = "(not archived)"
+# 64 jobs of this size take 8 MiB. Ordinary jobs take a few KiB.
 MOST_PACKED_BYTES: Final = 128 * 1024
 """Maximum compressed size per job. Tenants may fill their objects, and all of them are in
 memory."""
 _OUR_PREFIX: Final = "drumline.dev/"
+# An allow-list: a field that a later API server adds is not kept by accident.
 _KEPT_METADATA: Final = (
     "name",
     "namespace",
@@ -36,6 +38,7 @@ _KEPT_METADATA: Final = (
     "generation",
     "labels",
 )
+# UID and name become parts of a path, so they must not contain a slash.
 _UID: Final = re.compile(r"[0-9A-Za-z-]{1,64}")
 _NAME: Final = re.compile(r"[0-9a-z]([0-9a-z.-]{0,251}[0-9a-z])?")
 
@@ -80,6 +83,8 @@ def archivable_job(raw: bytes | msgspec.Raw) -> ArchivableJob:
         Undecodable: the object is not a TrainingJob.
     """
     try:
+        # The object is decoded twice: as plain JSON to keep it, and as a struct for the fields of a
+        # view.
         whole = _mapping(msgspec.json.decode(raw))
         job = msgspec.convert(whole, _ArchivableObject)
         kept = {
@@ -90,11 +95,14 @@ def archivable_job(raw: bytes | msgspec.Raw) -> ArchivableJob:
             "status": whole.get("status"),
         }
         packed = _packed(kept)
+        # Tenants write the spec. The status stays whole, because reports need it.
         if len(packed) > MOST_PACKED_BYTES:
             packed = _packed(kept | {"spec": _scalars(kept["spec"])})
     except (msgspec.MsgspecError, RecursionError) as error:
+        # A deeply nested object raises RecursionError in the decoder or in `_without_values`.
         raise Undecodable(f"{type(error).__name__}: {error}") from None
     metadata, status, incident = job.metadata, job.status, _newest_incident(job.status)
+    # A change of any of these is written at once. Other fields wait for the refresh.
     news = (status.phase, status.reason, status.generation, status.restarts)
     return ArchivableJob(
         namespace=_checked(metadata.namespace, "namespace", _NAME),
@@ -124,6 +132,7 @@ def document(
     stamps = {"archivedAt": _rfc3339(archived_at)}
     if deleted_at is not None:
         stamps["deletedAt"] = _rfc3339(deleted_at)
+    # A List, so that `kubectl` and the report commands read the file without a special case.
     whole = {"apiVersion": "v1", "kind": "List", "archive": stamps, "items": [job, *events]}
     return msgspec.json.encode(whole)
 
@@ -169,6 +178,7 @@ def with_deletion(raw: bytes, *, deleted_at: float) -> tuple[Mapping[str, Any], 
     Raises:
         Undecodable: the data is not a document.
     """
+    # The document is built again, because its stamps are not a part of the items.
     items = [cast("Json", msgspec.json.decode(item)) for item in archived_job(raw).items]
     job, events = items[0], items[1:]
     body = document(job, events=events, archived_at=deleted_at, deleted_at=deleted_at)
@@ -183,10 +193,12 @@ def _newest_incident(status: StoredTrainingJobStatus) -> str:
 
 
 def _count(number: int | None) -> int:
+    # The numbers become parts of paths, so they are bounded.
     return number if number is not None and 0 <= number < 1 << 31 else 0
 
 
 def _packed(kept: Json) -> bytes:
+    # Level 1: most of the ratio for a fraction of the time, because each event packs once.
     return zlib.compress(msgspec.json.encode(kept), level=1)
 
 
@@ -195,6 +207,7 @@ def _scalars(spec: object) -> Json:
     return {
         name: value
         for name, value in _mapping(spec).items()
+        # A bool is an int, so it is kept too. Lists and maps are what makes a spec large.
         if isinstance(value, int | float | bool) or (isinstance(value, str) and len(value) <= 512)
     }
 
@@ -211,6 +224,8 @@ def _without_values(value: object) -> object:
     if isinstance(value, dict):
         fields = cast("Json", value)
         return {
+            # Any list named `env`, at any depth: containers, init containers and sidecars have one
+            # each.
             name: _without_env_values(each) if name == "env" else _without_values(each)
             for name, each in fields.items()
         }
@@ -223,6 +238,7 @@ def _without_env_values(env: object) -> object:
     if not isinstance(env, list):
         return NOT_KEPT
     variables = [cast("Json", each) for each in cast("list[object]", env) if isinstance(each, dict)]
+    # `valueFrom` only names a Secret or a field, so it is kept.
     return [each | {"value": NOT_KEPT} if "value" in each else each for each in variables]
 
 

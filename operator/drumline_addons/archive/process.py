@@ -31,6 +31,7 @@ from drumline_addons.archive.store import ArchiveError, ArchiveStore
 log = logs.get("drumline_addons.archive.process")
 
 EVENTS_OF_A_JOB = 200
+# Below the 30 s of a pod's default grace period.
 FLUSH_SECONDS = 20.0
 
 
@@ -55,9 +56,11 @@ async def run(settings: Settings, *, credentials: Credentials) -> None:
     Raises:
         ArchiveError: the archive cannot be opened.
     """
+    # An event, not an exception: the flush must run after the signal.
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    # Before the client: a wrong URL must end the process before it reads the cluster.
     store = ArchiveStore.at(settings.archive, create=True)
     scope = InstallationScope.of(settings)
     async with KubeClient(credentials, user_agent="drumline-archiver") as client:
@@ -78,8 +81,10 @@ async def run(settings: Settings, *, credentials: Credentials) -> None:
             covers=scope.covers,
             metrics=metrics,
         )
+        # Subscribed before `run`, so the first list reaches the archiver.
         for informer in informers:
             informer.subscribe(archiver.on_event)
+        # Probes start before the caches are filled. A large cluster takes minutes to list.
         async with http.serve(
             host=settings.http_host,
             port=settings.http_port,
@@ -88,6 +93,7 @@ async def run(settings: Settings, *, credentials: Credentials) -> None:
             ready=lambda: archiver.problem,
         ) as port:
             log.info("archiver_started", archive=settings.archive, port=port)
+            # A failed task ends the group and the process. The kubelet starts it again.
             async with asyncio.TaskGroup() as group:
                 tasks = [
                     *(group.create_task(informer.run()) for informer in informers),
@@ -101,6 +107,7 @@ async def run(settings: Settings, *, credentials: Credentials) -> None:
 
 
 async def _archive(archiver: Archiver, informers: Sequence[Informer[ArchivableJob]]) -> None:
+    # The archive may only be settled with all jobs known. Otherwise it ends jobs that exist.
     await asyncio.gather(*(informer.wait_synced() for informer in informers))
     await archiver.run(
         lambda: itertools.chain.from_iterable(informer.values() for informer in informers)
@@ -109,6 +116,7 @@ async def _archive(archiver: Archiver, informers: Sequence[Informer[ArchivableJo
 
 async def _flush(archiver: Archiver) -> None:
     try:
+        # The kubelet kills the process after its grace period, so the flush is bounded.
         async with asyncio.timeout(FLUSH_SECONDS):
             await archiver.flush()
     except (ArchiveError, TimeoutError) as error:
@@ -117,11 +125,13 @@ async def _flush(archiver: Archiver) -> None:
 
 async def _events(client: KubeClient, job: ArchivableJob) -> Sequence[Json]:
     """Return the events about a job, or none if they cannot be read."""
+    # Events only add to a document, so a failed read must not cost the document itself.
     try:
         page = await reads.first_page(
             client,
             EVENTS,
             namespace=job.namespace,
+            # The server filters by field, so only this job's events are transferred.
             field_selector=f"regarding.uid={job.uid}",
             limit=EVENTS_OF_A_JOB,
         )

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 SCHEMES: Final = ("file", "s3", "gs", "az")
 FORMS: Final = "file:///FOLDER, s3://BUCKET/PREFIX, gs://BUCKET/PREFIX or az://CONTAINER/PREFIX"
+# Enough for the archiver's eight writes, and for a command that reads many documents.
 CALLS_AT_ONCE: Final = 32
 _RETRIES: Final[RetryConfig] = {"max_retries": 3, "retry_timeout": timedelta(seconds=20)}
 """Retries of one call to a bucket. The archiver retries without limit, and reports the error
@@ -66,6 +67,7 @@ class ArchiveStore:
     def __init__(self, store: ObjectStore, *, name: str) -> None:
         self._store = store
         self._name = name
+        # Own threads: the default pool is also used for DNS and for files.
         self._threads = ThreadPoolExecutor(CALLS_AT_ONCE, thread_name_prefix="archive")
 
     @classmethod
@@ -82,15 +84,18 @@ class ArchiveStore:
         Raises:
             ArchiveError: the store does not exist.
         """
+        # The scheme is checked first, because obstore also opens memory and http stores.
         scheme = urlsplit(url).scheme
         if scheme not in SCHEMES:
             raise ArchiveError(f"unsupported archive URL {url!r}: want {FORMS}")
         try:
             if scheme == "file":
+                # Only a local folder can be created. A bucket belongs to its administrator.
                 return cls(from_url(url, mkdir=create), name=url)
             return cls(from_url(url, retry_config=_RETRIES), name=url)
         except (BaseError, OSError, ValueError) as error:
             raise ArchiveError(
+                # An error of a cloud's client may quote a signed URL.
                 f"cannot open the archive {url}: {without_secrets(str(error))}"
             ) from None
 
@@ -144,10 +149,12 @@ class ArchiveStore:
         Raises:
             ArchiveError: a file was not deleted.
         """
+        # One by one: not all storages have a bulk delete, and prunes are rare.
         for path in paths:
             try:
                 await self._call(partial(obstore.delete, self._store, path))
             except FileNotFoundError:
+                # A repeated prune deletes files that an interrupted one has deleted already.
                 continue
             except (BaseError, OSError) as error:
                 raise self._refused("delete", path, error) from None
@@ -166,6 +173,7 @@ def _listed(store: ObjectStore, prefix: str) -> list[StoredFile]:
     chunks: Iterable[Sequence[ObjectMeta]] = obstore.list(  # pyright: ignore[reportUnknownMemberType] - see above
         store, prefix, chunk_size=1000
     )
+    # The chunks are read in the thread: each one is a request.
     return [
         StoredFile(path=each["path"], modified_at=each["last_modified"])
         for chunk in chunks

@@ -17,6 +17,7 @@ from drumline_api.objects.base import Metadata
 from drumline_api.objects.custom import StoredBudgetUse, StoredQueueBudget, StoredTrainingQueue
 from drumline_contract import plain
 
+# Early enough to act: a fifth of a monthly budget is about six days.
 SHARE: Final = 0.8
 NO_USER: Final = "(none)"
 """Stands for all jobs without a user."""
@@ -74,12 +75,14 @@ class NotifiableQueue(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     @property
     def is_low(self) -> bool:
         """Return whether the budget is nearly used up."""
+        # The limit with the highest usage decides, because it stops the jobs first.
         spent = _most_spent(self)
         return spent is not None and spent.share >= SHARE
 
     @property
     def low(self) -> dict[str, UserSpent | None]:
         """Return nearly used budgets by a stable key: the queue's (None) and those of users."""
+        # The queue's own key has no user, so it cannot equal the key of a user.
         own = {self.uid: None} if self.is_low else {}
         return {**own, **{f"{self.uid}/{each.user}": each for each in self.low_users}}
 
@@ -119,11 +122,13 @@ def notifiable_queue(raw: bytes | msgspec.Raw) -> NotifiableQueue:
         Undecodable: the object is not a TrainingQueue.
     """
     queue = decoded(_DECODER, raw)
+    # Absent objects stand for no limit, so the comparisons below need no case for them.
     budget, use = queue.spec.budget or _UNLIMITED, queue.status.budget or StoredBudgetUse()
     user_gpu_hours = budget.user_gpu_hours or 0
     low = [
         UserSpent(user[:_MOST_NAME_CHARACTERS], had)
         for user, had in spent_by_user(queue).items()
+        # The status names only the users with the highest usage.
         if had >= SHARE * user_gpu_hours
     ]
     return NotifiableQueue(
@@ -146,6 +151,7 @@ def notifiable_queue(raw: bytes | msgspec.Raw) -> NotifiableQueue:
 def user_change(queue: NotifiableQueue, spent: UserSpent, *, now: float) -> OutlookChange:
     """Return the message about a user who used most of the limit. IDs are those of a queue."""
     share = spent.gpu_hours / max(1, queue.user_gpu_hours)
+    # Day, limit and user: a raised limit that is nearly used again is news.
     key = f"{queue.until[:10]}/{queue.user_gpu_hours}/{spent.user}"
     then = _THEN_OF_USER.get(queue.when_spent, _THEN_OF_USER["Refuse"])
     return OutlookChange(

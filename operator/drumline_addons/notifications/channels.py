@@ -18,9 +18,11 @@ from pydantic.alias_generators import to_camel
 from drumline_addons.notifications.events import PATIENCE, NewsKind, OutlookChange, Patience
 from drumline_addons.notifications.jobs import NotifiableJob
 
+# A ConfigMap holds 1 MiB. A quarter of it is enough for all channels and routes.
 MOST_CONFIG_BYTES: Final = 256 * 1024
 MOST_CHOICES: Final = 8
 _MOST_CHANNELS: Final = 100
+# No quoted local parts: they are valid, but they are used for injections.
 _ADDRESS: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._%+-]{0,63}@[A-Za-z0-9][A-Za-z0-9.-]{0,252}")
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")]
@@ -51,6 +53,7 @@ class SecretKey(_ChannelSettings):
 
 def _checked_url(url: str) -> None:
     parts = urlsplit(url)
+    # A user in the URL would be a secret in a ConfigMap.
     if parts.scheme not in {"http", "https"} or not parts.hostname or parts.username is not None:
         raise ValueError("url must be https://HOST/PATH (or http://), without a user in it")
 
@@ -77,6 +80,7 @@ class WebhookChannel(_ChannelSettings):
 
     @model_validator(mode="after")
     def _has_one_url(self) -> Self:
+        # `==` of two booleans: either both or neither is given.
         if bool(self.url) == (self.url_from is not None):
             raise ValueError("give exactly one of url and urlFrom")
         if self.url:
@@ -104,6 +108,7 @@ class MailChannel(_ChannelSettings):
     def _password_is_safe(self) -> Self:
         if (self.username_from is None) != (self.password_from is None):
             raise ValueError("give both usernameFrom and passwordFrom, or neither")
+        # STARTTLS is the default, so sending without encryption needs an explicit choice.
         if self.security == "none" and self.password_from is not None:
             raise ValueError("security: none would send the password unencrypted; use starttls")
         return self
@@ -127,6 +132,7 @@ class Channel(_ChannelSettings):
 
     @model_validator(mode="after")
     def _is_of_one_kind(self) -> Self:
+        # A union by presence, because the chart's values have no discriminator.
         if sum(kind is not None for kind in (self.slack, self.webhook, self.mail)) != 1:
             raise ValueError("give exactly one of slack, webhook and mail")
         return self
@@ -142,6 +148,7 @@ class NewsRoute(_ChannelSettings):
 
     def takes(self, change: OutlookChange) -> bool:
         """Return whether this route applies to the change."""
+        # All three must apply. An empty list is not a filter.
         return (
             (not self.queues or change.queue in self.queues)
             and (not self.namespaces or change.namespace in self.namespaces)
@@ -190,6 +197,7 @@ class NotificationSettings(_ChannelSettings):
 
     @model_validator(mode="after")
     def _channels_exist(self) -> Self:
+        # Checked here once, so that sending needs no case for a missing channel.
         for number, route in enumerate(self.routes):
             for name in route.channels:
                 if name not in self.channels:
@@ -207,11 +215,13 @@ def parsed(raw: bytes) -> NotificationSettings:
     Raises:
         ConfigurationError: the file is invalid. The message names the place and the reason.
     """
+    # Before parsing: the parser's time grows with the size.
     if len(raw) > MOST_CONFIG_BYTES:
         raise ConfigurationError(f"{len(raw)} bytes exceed the maximum of {MOST_CONFIG_BYTES}")
     try:
         return NotificationSettings.model_validate_json(raw)
     except ValidationError as error:
+        # The input is left out of the error, because it may contain an address.
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         where = ".".join(str(step) for step in first["loc"])
         raise ConfigurationError(f"{where}: {first['msg']}" if where else first["msg"]) from None
@@ -233,15 +243,18 @@ def destinations(
         if route.takes(change)
         for name in route.channels
     ]
+    # A dict keeps the order, so routes come before choices.
     return tuple(dict.fromkeys((*routed, *chosen(settings, choice))))
 
 
 def chosen(settings: NotificationSettings, choice: str) -> Iterator[Destination]:
     """Return the allowed part of a job's choice."""
     entries = [entry.strip() for entry in choice.split(",") if entry.strip()]
+    # The bound comes before any lookup: a tenant may write a thousand entries.
     for entry in entries[:MOST_CHOICES]:
         name, has_recipient, recipient = entry.partition(":")
         channel = settings.channels.get(name)
+        # Unknown and forbidden channels look the same, so a tenant cannot probe for names.
         if channel is None or not channel.jobs_may_choose:
             continue
         if not has_recipient:
@@ -259,4 +272,5 @@ def refused_choices(settings: NotificationSettings, job: NotifiableJob) -> int:
 def _is_allowed(mail: MailChannel, recipient: str) -> bool:
     if not _ADDRESS.fullmatch(recipient):
         return False
+    # Domains are compared in lower case. The local part may be case-sensitive.
     return recipient.rpartition("@")[2].lower() in mail.allowed_domains

@@ -20,6 +20,7 @@ from drumline_addons.notifications.record import PendingMessage
 
 log = logs.get("drumline_addons.notifications.delivery")
 
+# News older than this no longer helps its reader.
 MOST_AGE_SECONDS: Final = 6 * 3600.0
 ATTEMPT_SECONDS: Final = 15.0
 """Timeout of one attempt."""
@@ -102,6 +103,7 @@ class ChannelWorker:
         while not self._is_finishing:
             self._changed.clear()
             pause = await self.step()
+            # A pause of 0 means that an attempt was made, so the queue is looked at again.
             if pause == 0.0 or self._is_finishing:
                 continue
             try:
@@ -116,12 +118,15 @@ class ChannelWorker:
         Returns:
             Seconds until the next step is due. None: wait for a message.
         """
+        # Old messages first: they must not take the attempt of a new one.
         self._give_up_old()
         if not self._queue:
             return None
         now = self._clock()
         if now < self._not_before:
             return self._not_before - now
+        # Popped before the send. A failure appends it at the end, so one bad message blocks no
+        # other.
         message = self._queue.popleft()
         try:
             await self._sender.send(message)
@@ -137,10 +142,12 @@ class ChannelWorker:
     def _failed(self, message: PendingMessage, error: DeliveryError) -> None:
         self.problem = f"channel {self._channel}: {error.why}"
         self._metrics.failed.inc()
+        # A final error does not pause the channel, because other messages may be accepted.
         if error.is_final:
             self._give_up(message, error.why)
             return
         self._failures += 1
+        # The exponent is bounded, because the number of failures is not.
         backoff = _FIRST_PAUSE_SECONDS * 2 ** min(self._failures - 1, 16)
         pause = min(LONGEST_PAUSE_SECONDS, max(backoff, error.after_seconds))
         self._not_before = self._clock() + pause
@@ -151,6 +158,7 @@ class ChannelWorker:
     def _give_up_old(self) -> None:
         oldest = self._clock() - MOST_AGE_SECONDS
         old = [message for message in self._queue if message.change.at < oldest]
+        # A copy of the matches, because the loop removes from the queue.
         for message in old:
             self._queue.remove(message)
             self._give_up(message, f"not accepted within {MOST_AGE_SECONDS / 3600:g} hours")

@@ -162,8 +162,11 @@ def advanced(
         now: seconds since the epoch. Besides the object, only waiting too long depends on it.
         patience: waiting times after which a message is sent.
     """
+    # A new job counts as waiting from its creation, even if the notifier starts later.
     before = known or KnownOutlook(outlook=Outlook.WAITING, at=seconds(job.created_at) or now)
+    # The phase alone selects the branch, because it summarizes the conditions.
     match job.phase:
+        # `finished_at` as the key: a status that is written again gives the same id.
         case "Succeeded":
             return _to(before, job, Outlook.FINISHED, key=job.finished_at, now=now)
         case "Failed":
@@ -181,13 +184,17 @@ def advanced(
 def _running(
     before: KnownOutlook, job: NotifiableJob, *, now: float, patience: Patience
 ) -> tuple[KnownOutlook, OutlookChange | None]:
+    # The transition time is the key, so a start after a preemption has its own id.
     if before.outlook is not Outlook.RUNNING:
         key = job.running_changed_at or job.started_at
         return _to(before, job, Outlook.RUNNING, key=key, now=now)
+    # Work ends the pause, so the next pause is news again.
     if not job.idle_at:
         return msgspec.structs.replace(before, is_idle=False), None
     said_at = before.idle_said_at
+    # The operator may have missed work between two pauses, for example during an upgrade.
     is_said = before.is_idle and not _is_of_a_later_pause(job, said_at)
+    # A negative difference means that the clock was set back. The message is then sent.
     if is_said or (said_at is not None and 0.0 <= now - said_at < patience.idle_seconds):
         return before, None
     change = _change(before, job, NewsKind.IDLE, key=job.idle_at, now=now)
@@ -210,6 +217,7 @@ def _suspended(
     if before.outlook is Outlook.SUSPENDED:
         return before, None
     suspended = _known(before, Outlook.SUSPENDED, at=now)
+    # Users who suspend their own jobs know it.
     if job.reason != _IDLE_GPUS:
         return suspended, None
     return suspended, _change(before, job, NewsKind.IDLE, key=job.lost_at, now=now)
@@ -218,6 +226,7 @@ def _suspended(
 def _starting(
     before: KnownOutlook, job: NotifiableJob, *, now: float, patience: Patience
 ) -> tuple[KnownOutlook, OutlookChange | None]:
+    # The later time counts, because a recovery begins after the admission.
     since = max(seconds(job.running_changed_at) or 0.0, seconds(job.admitted_at) or 0.0)
     if since and now >= since + patience.starting_seconds:
         key = job.running_changed_at or job.admitted_at
@@ -228,17 +237,21 @@ def _starting(
 def _waiting(
     before: KnownOutlook, job: NotifiableJob, *, now: float, patience: Patience
 ) -> tuple[KnownOutlook, OutlookChange | None]:
+    # The wait after a suspension starts anew. The time of the suspension is no delay.
     if before.outlook is Outlook.SUSPENDED:
         before = _known(before, Outlook.WAITING, at=seconds(job.queued_at) or now)
     if _is_preempted(before, job):
+        # The message waits for the forecast, so that it can name the time of the return.
         if now < _report_time(job, now=now, patience=patience):
             return before, None
         known, change = _to(before, job, Outlook.PREEMPTED, key=job.lost_at, now=now)
         return _with_promise(known, job), change
     before = _with_promise(before, job)
+    # The newest known start of the wait. It is also the key, so each wait is reported once.
     key = job.lost_at or job.queued_at or job.created_at
     since = seconds(key) or before.at
     limit = _limit(before, job, since=since, patience=patience)
+    # None: the job waits for other jobs, and any limit would report healthy chains.
     if limit is None or now < limit:
         return before, None
     return _stuck(before, job, key=key, since=since, now=now)
@@ -248,6 +261,7 @@ def _is_preempted(before: KnownOutlook, job: NotifiableJob) -> bool:
     """Return whether it released its GPUs for another job or queue, not yet reported."""
     if before.outlook is Outlook.PREEMPTED or job.lost_reason not in _PREEMPTED:
         return False
+    # `at` is compared in whole seconds, because times of a status have no fractions.
     return (seconds(job.lost_at) or 0.0) >= int(before.at)
 
 
@@ -261,6 +275,7 @@ def _report_time(job: NotifiableJob, *, now: float, patience: Patience) -> float
 
 def _with_promise(before: KnownOutlook, job: NotifiableJob) -> KnownOutlook:
     promise = seconds(job.expected_start_by)
+    # Only the first forecast is a promise. Later ones move with the queue.
     if before.promised_by is not None or promise is None or before.outlook is Outlook.STUCK:
         return before
     return msgspec.structs.replace(before, promised_by=promise)
@@ -270,9 +285,11 @@ def _limit(
     before: KnownOutlook, job: NotifiableJob, *, since: float, patience: Patience
 ) -> float | None:
     """Return the time at which its waiting is reported, or None if it waits for other jobs."""
+    # Nobody else can help such a job, so its owner hears of it within minutes.
     if job.reason in _NEEDS_A_CHANGE:
         return since + patience.refused_seconds
     if before.promised_by is not None:
+        # Half of the forecast wait: a forecast of two days may be late by one.
         half = 0.5 * (before.promised_by - since)
         return before.promised_by + max(patience.after_forecast_seconds, half)
     if job.reason in _WAITS_FOR_OTHERS:
@@ -286,6 +303,7 @@ def _stuck(
     known, change = _to(before, job, Outlook.STUCK, key=key, now=now)
     if change is None:
         return known, None
+    # The message is about now, not about the start of the wait. An old time would be dropped.
     at_now = msgspec.structs.replace(known, at=now)
     return at_now, msgspec.structs.replace(change, at=now, since=since)
 
@@ -303,6 +321,7 @@ def _to(
     before: KnownOutlook, job: NotifiableJob, outlook: Outlook, *, key: str, now: float
 ) -> tuple[KnownOutlook, OutlookChange | None]:
     """Set the outlook of the job. Return a change if it had another one."""
+    # No change of the outlook means no message, however often the phase changes.
     if before.outlook is outlook:
         return before, None
     change = _change(before, job, _NEWS[outlook], key=key, now=now)
@@ -320,6 +339,7 @@ def _known(before: KnownOutlook, outlook: Outlook, *, at: float) -> KnownOutlook
 def _change(
     before: KnownOutlook, job: NotifiableJob, kind: NewsKind, *, key: str, now: float
 ) -> OutlookChange:
+    # A preemption carries the reason of the loss. The present reason is already that of the wait.
     is_preemption, has_culprit = kind is NewsKind.PREEMPTED, job.reason not in _NOBODY_FAILED
     return OutlookChange(
         id=change_id(job.uid, kind, key=key),
@@ -344,6 +364,7 @@ def _change(
 
 def change_id(uid: str, kind: NewsKind, *, key: str) -> str:
     """Return a UUID of the change. The same job, kind and time give the same UUID."""
+    # A name-based UUID: another notifier, or a restart, derives the same id.
     return str(uuid.uuid5(uuid.NAMESPACE_URL, f"drumline.dev/{uid}/{kind}/{key}"))
 
 

@@ -102,10 +102,13 @@ def notifiable_job(raw: bytes | msgspec.Raw) -> NotifiableJob:
     """
     job = decoded(SEEN_JOBS, raw)
     metadata, status = job.metadata, job.status
+    # Conditions are read once here, so `events` needs no object of the API.
     admitted, running = _condition(status, "Admitted"), _condition(status, "Running")
     idle = _condition(status, "Idle")
+    # An idle condition of another reason is about a short pause, which is not reported.
     if idle is not None and (idle.status, idle.reason) != ("True", _STAYS_IDLE):
         idle = None
+    # Admitted=False keeps the time and the reason of the loss.
     lost = admitted if admitted is not None and admitted.status == "False" else None
     choice = (metadata.annotations or {}).get(ANNOTATION_NOTIFY, "")
     return NotifiableJob(
@@ -128,6 +131,7 @@ def notifiable_job(raw: bytes | msgspec.Raw) -> NotifiableJob:
         running_changed_at=(running and running.last_transition_time) or "",
         idle_at=(idle and idle.last_transition_time) or "",
         idle_message=_text(idle.message) if idle is not None else "",
+        # A job that waits for victims has nodes too, but it does not move.
         is_moving=status.nominated is not None and status.reason != _WAITS_FOR_VICTIMS,
         lost_at=(lost and lost.last_transition_time) or "",
         lost_reason=_name(lost.reason) if lost is not None else "",
@@ -136,6 +140,7 @@ def notifiable_job(raw: bytes | msgspec.Raw) -> NotifiableJob:
         total_steps=status.total_steps,
         restarts=status.restarts or 0,
         culprit=_culprit(status.last_incident),
+        # A cut choice could name another address, so a long one is dropped.
         choice=choice if len(choice) <= MOST_CHOICE_CHARACTERS else "",
     )
 
@@ -165,5 +170,6 @@ def _name(text: str | None) -> str:
 
 def _bounded(text: str, characters: int) -> str:
     """Return one line of limited length, with a mark if it was cut."""
+    # Four times the length before cleaning, because escapes shrink when they are removed.
     line = plain(text[: 4 * characters])
     return line if len(line) <= characters else f"{line[: characters - 3]}..."

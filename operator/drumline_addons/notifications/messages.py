@@ -38,6 +38,7 @@ def _subject(change: OutlookChange) -> str:
 def _verb(change: OutlookChange) -> str:
     match change.kind:
         case NewsKind.STARTED:
+            # `again` only after a message that the job had stopped.
             again = change.before in {Outlook.PREEMPTED, Outlook.STUCK}
             return "runs again" if again else "has started"
         case NewsKind.PREEMPTED:
@@ -60,6 +61,7 @@ def _verb(change: OutlookChange) -> str:
 
 def details(change: OutlookChange) -> tuple[str, ...]:
     """Return further details of the change, one per line."""
+    # Most important first, because chats cut long messages at the end.
     lines = [
         _return_line(change) if change.kind is NewsKind.PREEMPTED else "",
         _stuck_line(change) if change.kind is NewsKind.STUCK else "",
@@ -112,6 +114,7 @@ def _step_line(change: OutlookChange) -> str:
 def cloud_event(change: OutlookChange, *, source: str) -> bytes:
     """Return the change as a CloudEvent 1.0 in structured mode."""
     culprit = change.culprit
+    # Empty fields are left out below, so consumers see a field only with a value.
     data: dict[str, Any] = {
         "kind": change.kind,
         "before": change.before,
@@ -141,6 +144,7 @@ def cloud_event(change: OutlookChange, *, source: str) -> bytes:
         "specversion": "1.0",
         "id": change.id,
         "source": source,
+        # The type follows the reverse-DNS convention of CloudEvents.
         "type": f"dev.drumline.{_resource(change)}.{change.kind.lower()}",
         "subject": f"{change.namespace or 'queue'}/{change.name}",
         "time": rfc3339(change.at),
@@ -159,6 +163,7 @@ def slack_message(change: OutlookChange, *, cluster: str) -> bytes:
     title = _titled(change, cluster=cluster)
     lines = "\n".join(details(change))[:_MOST_BLOCK_CHARACTERS]
     header = {"type": "section", "text": _plain_text(title)}
+    # `plain_text` blocks interpret no markup, so tenants' texts cannot mention anybody.
     body = {"type": "section", "text": _plain_text(lines)}
     return json.dumps({"text": _escaped(title), "blocks": [header, body]}).encode()
 
@@ -179,8 +184,10 @@ def mail_message(
     mail = EmailMessage(policy=SMTP)
     mail["From"] = sender
     mail["To"] = ", ".join(recipients)
+    # Subjects are cut. The first line of the body has the whole headline.
     mail["Subject"] = _titled(change, cluster=cluster)[:_MOST_SUBJECT_CHARACTERS]
     mail["Date"] = format_datetime(datetime.fromtimestamp(change.at, UTC))
+    # The id repeats with a resent message, so mail programs can drop the copy.
     mail["Message-ID"] = f"<{change.id}@drumline>"
     mail["Auto-Submitted"] = "auto-generated"  # RFC 3834: out-of-office replies stay away
     mail.set_content("\n".join((headline(change), "", *details(change), "")))

@@ -43,6 +43,7 @@ from drumline_addons.notifications.record import (
 
 log = logs.get("drumline_addons.notifications.notifier")
 
+# The API server sends no event for time that passes, so stuck jobs need a clock.
 TICK_SECONDS: Final = 15.0
 """Seconds between two checks of all jobs. Waiting too long causes no event of the API server."""
 SAVE_SECONDS: Final = 1.0
@@ -89,9 +90,11 @@ class Notifier:
         self._metrics = metrics
         self._clock = clock
         self._is_first_start = record is None
+        # A copy: the record given at the start stays as it was read.
         self._known: dict[str, KnownOutlook] = {} if record is None else dict(record.known)
         pending = () if record is None else record.pending
         self._pending = {message.key: message for message in pending}
+        # These reach their workers only after the record is written, also after a restart.
         self._unsaved: list[PendingMessage] = list(pending)
         """Messages of `_pending` that their workers do not have yet."""
         self._jobs: dict[str, NotifiableJob] = {}
@@ -118,6 +121,7 @@ class Notifier:
         """Record a change of a job. The informer calls it."""
         job = event.view
         if event.change is Change.DELETED:
+            # The object of a deleted job is the last chance to report how it ended.
             if self._is_settled and job.has_ended:
                 self._evaluate(job)
             self._jobs.pop(job.uid, None)
@@ -135,12 +139,14 @@ class Notifier:
             self._low_budgets.pop(queue.uid, None)
             return
         self._queues[queue.uid] = queue
+        # Before the first step the record is not merged yet, so nothing may be evaluated.
         if self._is_settled:
             self._evaluate_budget(queue)
 
     def settled(self, message: PendingMessage) -> None:
         """Record that a message was accepted or dropped. The workers call it."""
         self._pending.pop(message.key, None)
+        # The record shrinks with the next write. Until then a restart sends the message again.
         self._touch()
 
     async def run(self) -> None:
@@ -151,6 +157,7 @@ class Notifier:
         failures, look_at = 0, 0.0
         while True:
             try:
+                # A full check every tick, and only a write between two ticks.
                 if self._clock() >= look_at:
                     await self.step()
                     look_at = self._clock() + TICK_SECONDS
@@ -160,14 +167,18 @@ class Notifier:
             except KubeError as error:
                 failures += 1
                 self._metrics.record_failures.inc()
+                # Capped at 30 s: messages wait for the record, so a long pause would delay all of
+                # them.
                 pause = min(_LONGEST_PAUSE_SECONDS, 2.0**failures)
                 self.problem = f"the record cannot be written: {type(error).__name__}"
                 log.warning("record_refused", why=str(error), again_in_seconds=pause)
+                # Not the wait below: a change must not shorten the pause after a refused write.
                 await asyncio.sleep(pause)
                 continue
             try:
                 async with asyncio.timeout(pause):
                     await self._changed.wait()
+                    # Changes of a second share one write: a gang of jobs often ends together.
                     await asyncio.sleep(SAVE_SECONDS)
             except TimeoutError:
                 continue
@@ -179,6 +190,7 @@ class Notifier:
             KubeError: the record could not be written, so nothing was sent.
         """
         self._settle()
+        # Copies, because an await may let an event change the dicts.
         for job in tuple(self._jobs.values()):
             self._evaluate(job)
         for queue in tuple(self._queues.values()):
@@ -191,15 +203,20 @@ class Notifier:
         Raises:
             KubeError: the record could not be written, so nothing was sent.
         """
+        # Cleared before the write: a change during the write is a reason for the next one.
         self._changed.clear()
         if self._is_dirty:
+            # The flags are reset before the await, so a change during it marks the record dirty
+            # again.
             fresh, self._unsaved, self._is_dirty = self._unsaved, [], False
             try:
                 await self._keeper.write(self._record())
             except KubeError:
+                # The messages stay unsaved after a failure, in their order.
                 self._is_dirty, self._unsaved = True, [*fresh, *self._unsaved]
                 raise
             log.info("record_written", jobs=len(self._known), pending=len(self._pending))
+            # From here on a crash repeats a message instead of losing it.
             for message in fresh:
                 self._workers[message.channel].add(message)
 
@@ -214,6 +231,7 @@ class Notifier:
         """Forget deleted jobs, and messages of deleted channels, at the first step."""
         if self._is_settled:
             return
+        # Jobs that were deleted while no notifier ran would stay in the record forever.
         for uid in self._known.keys() - self._jobs.keys():
             del self._known[uid]
         for uid in self._low_budgets.keys() - self._queues.keys():
@@ -222,6 +240,7 @@ class Notifier:
             if message.channel not in self._workers:
                 self._unsaved.remove(message)
                 self._pending.pop(message.key, None)
+        # Without a record, every running job would be reported as started.
         if self._is_first_start:
             now = self._clock()
             for job in self._jobs.values():
@@ -234,6 +253,7 @@ class Notifier:
         """Record the known state of the job, and the messages about its change."""
         now, before = self._clock(), self._known.get(job.uid)
         known, change = advanced(before, job, now=now, patience=self._settings.stuck_after.patience)
+        # Only a changed outlook touches the record. Most events change only the progress.
         if known != before:
             if not self._remember(job.uid, known):
                 return
@@ -243,9 +263,11 @@ class Notifier:
 
     def _evaluate_budget(self, queue: NotifiableQueue) -> None:
         low, known = queue.low, self._low_budgets.get(queue.uid, set[str]())
+        # Equal keys: the budget neither became low nor recovered.
         if low.keys() == known:
             return
         self._touch()
+        # The whole set is replaced, so a recovered budget can be reported again.
         self._low_budgets[queue.uid] = set(low)
         now = self._clock()
         for key, user in low.items():
@@ -256,6 +278,7 @@ class Notifier:
                 self._send(change, choice="", now=now)
 
     def _remember(self, uid: str, known: KnownOutlook) -> bool:
+        # The record is one ConfigMap of at most 1 MiB, so the number of jobs is bounded.
         if uid not in self._known and len(self._known) >= MOST_JOBS:
             log.warning("job_left_out", uid=uid, most_jobs=MOST_JOBS)
             return False
@@ -274,6 +297,7 @@ class Notifier:
 
     def _send(self, change: OutlookChange, *, choice: str, now: float) -> None:
         """Record the messages of a change. They are sent after the record is written."""
+        # After a long outage, news of yesterday would only bury the news of today.
         if now - change.at > MOST_AGE_SECONDS:
             log.info("change_is_old", id=change.id, job=f"{change.namespace}/{change.name}")
             return
@@ -281,8 +305,10 @@ class Notifier:
             message = PendingMessage(
                 change=change, channel=destination.channel, recipient=destination.recipient
             )
+            # The same change may match a route and the job's own choice.
             if message.key in self._pending:
                 continue
+            # Each limit protects others: the process, the other namespaces, the other jobs.
             why = self._why_full(change)
             if why is not None:
                 log.error("notification_given_up", why=why, id=change.id, channel=message.channel)
@@ -300,6 +326,7 @@ class Notifier:
         neighbours = sum(each.namespace == change.namespace for each in pending)
         if change.namespace and neighbours >= MOST_PENDING_OF_A_NAMESPACE:
             return f"{MOST_PENDING_OF_A_NAMESPACE} messages of the same namespace are pending"
+        # Job and user: a queue's messages about different users must not displace each other.
         own = sum((each.uid, each.user) == (change.uid, change.user) for each in pending)
         if own >= MOST_PENDING_OF_A_JOB:
             return f"{MOST_PENDING_OF_A_JOB} messages of the same job are pending"

@@ -45,6 +45,7 @@ from drumline_addons.notifications.webhook import CloudEventSender, SlackSender
 
 log = logs.get("drumline_addons.notifications.process")
 
+# Below the 30 s of a pod's default grace period.
 FLUSH_SECONDS = 20.0
 
 
@@ -74,6 +75,7 @@ def read_configuration(path: Path | None) -> NotificationSettings:
         )
     try:
         with path.open("rb") as file:
+            # One byte above the maximum is enough to reject a larger file.
             raw = file.read(MOST_CONFIG_BYTES + 1)
     except OSError as error:
         raise ConfigurationError(f"{path} cannot be read: {error.strerror}") from None
@@ -91,6 +93,7 @@ async def run(
     try:
         await _run(settings, configuration=configuration, credentials=credentials)
     except* (AnotherNotifierError, UnreadableRecordError, KubeError) as group:
+        # Errors of the task group come as a group. Any other exception is a bug, and propagates.
         problems = [str(error) for error in group.exceptions]
     return "; ".join(problems) or None
 
@@ -103,6 +106,7 @@ async def _run(
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     async with (
         KubeClient(credentials, user_agent="drumline-notifier") as client,
+        # No cookies: a response of one channel must not mark the requests of another.
         aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as session,
     ):
         keeper = RecordConfigMap(
@@ -111,11 +115,13 @@ async def _run(
             name=settings.notifications_record,
             writer=uuid.uuid4().hex,
         )
+        # Filled below: workers need the notifier, and the notifier needs the workers.
         workers: dict[str, ChannelWorker] = {}
         metrics = NotifierMetrics()
         notifier = Notifier(
             configuration,
             keeper=keeper,
+            # The record is read before the informers start, so no event meets an empty one.
             record=await keeper.read(),
             workers=workers,
             metrics=metrics,
@@ -137,6 +143,7 @@ async def _run(
         )
         queues.subscribe(notifier.on_queue_event)
         informers = (*jobs, queues)
+        # Probes first: a full list of a large cluster takes longer than a liveness probe allows.
         async with http.serve(
             host=settings.http_host,
             port=settings.http_port,
@@ -184,15 +191,18 @@ async def _serve(
         ]
         sending = [group.create_task(worker.run()) for worker in workers.values()]
         await stop.wait()
+        # `finish` first: an attempt that is under way may have been accepted already.
         for worker in workers.values():
             worker.finish()
         if sending:
+            # The bound is needed, because an unreachable channel only ends at its timeout.
             await asyncio.wait(sending, timeout=FLUSH_SECONDS)
         for task in (*watching, *sending):
             task.cancel()
 
 
 async def _notify(notifier: Notifier, informers: Sequence[Informer[Any]]) -> None:
+    # All informers: without the queues, a settled record would forget their budgets.
     await asyncio.gather(*(informer.wait_synced() for informer in informers))
     await notifier.run()
 

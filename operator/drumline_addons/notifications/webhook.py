@@ -19,6 +19,7 @@ from drumline_addons.notifications.record import PendingMessage
 from drumline_addons.notifications.secret_files import SecretFiles
 
 _TIMEOUT: Final = aiohttp.ClientTimeout(total=ATTEMPT_SECONDS)
+# Timeout, too early and too many requests. Other 4xx answers repeat themselves.
 _WORTH_ANOTHER_TRY: Final = frozenset((408, 425, 429))
 _MOST_AFTER_SECONDS: Final = 3600.0
 
@@ -48,6 +49,7 @@ class CloudEventSender:
         channel, secrets = self.channel, self.secrets
         headers = {"Content-Type": CLOUD_EVENT_TYPE}
         if channel.token_from is not None:
+            # Read for each message, so a rotated token needs no restart.
             headers["Authorization"] = f"Bearer {secrets.read(channel.token_from)}"
         await _post(
             self.session,
@@ -115,6 +117,7 @@ async def _post(
         async with session.post(
             url, data=body, headers=headers, ssl=trust, timeout=_TIMEOUT, allow_redirects=False
         ) as answer:
+            # Only status and headers: a body of the other side must not reach the log.
             status, after = answer.status, _after_seconds(answer.headers.get("Retry-After", ""))
     except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
         # its text may have the URL, which may be a secret
@@ -127,4 +130,5 @@ async def _post(
 
 def _after_seconds(text: str) -> float:
     """Return the seconds of a Retry-After header. A date counts as none."""
+    # The pause is bounded, so a channel cannot silence itself for days.
     return min(float(text), _MOST_AFTER_SECONDS) if text.isascii() and text.isdigit() else 0.0
