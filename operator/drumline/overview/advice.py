@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+# Each sentence starts with the action, because readers stop at the first clause.
 BY_REASON: Final[Mapping[str, str]] = {
     "NoDurableStorage": "Set checkpoint.claimName or bucket. Without it, a restart of all pods"
     " begins at step 0.",
@@ -112,6 +113,7 @@ BY_REASON: Final[Mapping[str, str]] = {
 }
 """Reasons that need a person. All other reasons resolve by themselves, or are as they should be."""
 
+# A running job rejects changes of these fields (CEL rules of the CRD).
 IN_THE_SPEC: Final = frozenset(
     {
         "InvalidConfig",
@@ -156,7 +158,9 @@ def advice_for(reason: str, *, suspended: bool) -> tuple[str, ...]:
         reason: reason of the job's phase.
         suspended: whether its spec can be changed already.
     """
+    # No entry means that waiting is the right thing to do.
     what = BY_REASON.get(reason)
+    # The sentence about suspending comes first, because the change fails without it.
     first = SUSPEND_FIRST if reason in IN_THE_SPEC and not suspended else None
     return tuple(sentence for sentence in (first, what) if sentence)
 

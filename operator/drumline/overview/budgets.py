@@ -40,7 +40,9 @@ from drumline_contract import plain
 
 _DAY: Final = 86_400.0
 _HOUR: Final = 3600.0
+# The API allows 92 days. A longer list was not written by this operator.
 _MOST_DAYS: Final = 92
+# The longest month: every calendar period lies within these days.
 _REFILL_DAYS: Final = {"Weekly": 7, "Monthly": 31}
 """Days to look back and ahead if the calendar refills a budget."""
 _EPOCH: Final = date(1970, 1, 1).toordinal()
@@ -53,6 +55,7 @@ def budget_row(queue: StoredTrainingQueue | None, *, now: float) -> BudgetRow | 
         queue: the queue as the operator last wrote it.
         now: seconds since the epoch.
     """
+    # Fields of an older operator may be absent, so each one has a default.
     if queue is None or queue.spec.budget is None:
         return None
     budget, spent = queue.spec.budget, queue.status.budget
@@ -68,6 +71,7 @@ def budget_row(queue: StoredTrainingQueue | None, *, now: float) -> BudgetRow | 
         user_gpu_hours=budget.user_gpu_hours or 0,
     )
     days = _length_days(budget)
+    # Without a tally or a valid length, only the limits are shown.
     if spent is None or not 1 <= days <= _MOST_DAYS:
         return row
     if budget.gpu_hours:
@@ -89,6 +93,7 @@ def spent_by_user(queue: StoredTrainingQueue) -> dict[str, float]:
     They are those of the row, without what was held since then.
     """
     budget, spent = queue.spec.budget, queue.status.budget
+    # `until` is the operator's last look. Without it, days cannot be placed.
     until = None if spent is None else seconds(spent.until)
     if budget is None or spent is None or until is None or not budget.user_gpu_hours:
         return {}
@@ -96,6 +101,7 @@ def spent_by_user(queue: StoredTrainingQueue) -> dict[str, float]:
         return {}
     return {
         plain(use.user): _Outlook(
+            # Rate 0 and `now` = `until`: nothing is added to what the operator has counted.
             _SpentDays.of(use.days, rate=0.0, until=spent.until),
             budget=budget,
             whole=budget.user_gpu_hours * _HOUR,
@@ -117,6 +123,7 @@ def _with_hours(
         now=now,
     )
 
+    # One decimal of GPU-hours, because charts have no finer resolution.
     def days(moments: Iterable[tuple[float, float]]) -> tuple[BudgetDay, ...]:
         return tuple(
             BudgetDay(at=at, left_gpu_hours=round(left / _HOUR, 1)) for at, left in moments
@@ -135,6 +142,7 @@ def _money(spent: StoredBudgetUse, *, budget: StoredQueueBudget, now: float) -> 
     whole = _currency(budget.cost)
     if not whole:
         return None
+    # Cost and GPU-seconds come from the same days, but a day may lack a price.
     used = {
         number: _currency(day.cost)
         for day in (spent.days or ())[:_MOST_DAYS]
@@ -142,6 +150,7 @@ def _money(spent: StoredBudgetUse, *, budget: StoredQueueBudget, now: float) -> 
     }
     rate = _currency(spent.cost_per_hour) / _HOUR
     until = seconds(spent.until)
+    # Money uses the same outlook: only unit and rate differ.
     outlook = _Outlook(
         _SpentDays(days=used, rate=rate, until=until), budget=budget, whole=whole, now=now
     )
@@ -198,8 +207,11 @@ class _SpentDays:
 
     def used(self, first: int, until: float, *, now: float) -> float:
         """Return the past or expected use from a day on until a moment."""
+        # `day < until / day length` includes the day of the moment itself.
         known = sum(amount for day, amount in self.days.items() if first <= day < until / _DAY)
+        # A tally from a clock ahead of ours must not count negative time.
         since = min(now if self.until is None else self.until, now)
+        # The rate counts from the first day at the earliest, so earlier use is not added.
         return known + self.rate * max(0.0, until - max(since, first * _DAY))
 
 
@@ -220,8 +232,10 @@ class _Outlook:
         self._whole = whole
         self._credit = credit
         self._now = now
+        # Days are numbers since the epoch in UTC, as the operator counts them.
         self._today = int(now // _DAY)
         self._length = _length_days(budget)
+        # Needed by all methods, so it is computed once.
         self.used: Final = self._counted(now)
         """Use that counts now."""
 
@@ -245,10 +259,14 @@ class _Outlook:
 
         None if it is spent now, or if it will not be spent in that time.
         """
+        # A budget with a credit is spent only when the credit is used too.
         if self.used >= self._bound:
             return None
+        # Within a day the use grows linearly, so one division finds the moment.
         for begins, ends in self._days_from_now():
+            # A second before midnight, because the midnight itself belongs to the next day.
             first, last = self._counted(begins), self._counted(ends - 1)
+            # The budget may be spent at midnight, when a carried overrun is added.
             if first >= self._bound:
                 return begins
             if last >= self._bound:
@@ -262,6 +280,7 @@ class _Outlook:
         """
         if self.used < self._bound:
             return None
+        # Use becomes available only at midnights, so only these are tried.
         midnights = (midnight for _, midnight in self._days_from_now())
         return next((each for each in midnights if self._counted(each) < self._bound), None)
 
@@ -278,12 +297,15 @@ class _Outlook:
     def _counted(self, moment: float) -> float:
         """Return the use that counts, or will count, against the budget at this moment."""
         today, refill = int(moment // _DAY), self._budget.refill
+        # A sliding window: the use of the last days counts.
         if refill is None or refill not in _REFILL_DAYS:
             return self._used(today - self._length + 1, moment)
+        # A calendar budget: overruns are carried from period to period, from the oldest known day.
         start, debt = _refill_before(min((*self._spent.days, today)), refill), 0.0
         while True:
             end = _refill_after(start, refill)
             used = self._used(start, min(moment, end * _DAY))
+            # The period of the moment. Later periods have no use yet.
             if end > today:
                 return used + debt
             start, debt = end, self._carried(used, debt)
@@ -298,7 +320,9 @@ class _Outlook:
             used: use in the period.
             debt: overrun that was deducted from the period.
         """
+        # The credit lends the next refill, so its use is a debt of the next period.
         unpaid = min(self._credit, used + debt - self._whole)
+        # At most one whole refill is deducted.
         return max(0.0, min(self._whole, max(used - self._whole, unpaid)))
 
 
@@ -308,11 +332,13 @@ def _refill_before(day: int, refill: str) -> int:
     A Monday, or the first of a month.
     """
     moment = date.fromordinal(day + _EPOCH)
+    # Weeks begin on Monday, as in ISO 8601.
     return day - (moment.weekday() if refill == "Weekly" else moment.day - 1)
 
 
 def _refill_after(day: int, refill: str) -> int:
     """Return the day of the next refill after this one."""
+    # 31 days from the first of a month always reach the next month, and never the one after it.
     return _refill_before(day + 7 if refill == "Weekly" else day + 31, refill)
 
 

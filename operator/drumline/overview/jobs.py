@@ -82,16 +82,21 @@ Lines = Mapping[str, Sequence[JobObject]]
 def lines(jobs: Iterable[JobObject], priorities: Iterable[builtin.PriorityClass]) -> Lines:
     """Return the waiting jobs of each queue in the operator's order."""
     values = {each.metadata.name: each.value for each in priorities}
+    # The API server admits only one default class, so `max` only matters after a race.
     default = max((each.value for each in priorities if each.global_default), default=0)
     waiting: dict[str, list[tuple[int, float, str, JobObject]]] = defaultdict(list)
     for job in jobs:
         if is_in_line(job):
             name = job.spec.priority_class_name
+            # A named class that is missing gives None, and the status then has the last known
+            # value.
             priority = values.get(name) if name else default if values else None
             if priority is None:  # a tenant may not read priority classes
                 priority = job.status.priority or 0
+            # Before the operator has seen a job, its creation is the closest time.
             since = seconds(job.status.queued_at) or seconds(job.metadata.creation_timestamp) or 0.0
             waiting[job.spec.queue].append((-priority, since, job.metadata.uid, job))
+    # The uid breaks ties, so the order never depends on the order of a list.
     return {
         queue: [entry[3] for entry in sorted(line, key=_order)] for queue, line in waiting.items()
     }
@@ -101,6 +106,7 @@ def is_in_line(job: JobObject) -> bool:
     """Return whether the scheduler tries to place the job."""
     return (
         job.waits
+        # A job with places is not in line, even while its phase is still Pending.
         and job.status.assignment is None
         and job.status.reason not in NOT_IN_LINE
         and job.spec.managed_by in (None, OPERATOR)
@@ -136,9 +142,11 @@ def job_row(
 ) -> JobRow:
     """Return the row of one job. All its texts are safe for a terminal."""
     status, metadata = job.status, job.metadata
+    # Forecasts of jobs that cannot start are stale, so they are hidden.
     is_dated = position is not None and status.reason not in CANNOT_START
     share = units.share(job)
     stays = stays_of(job, now=now)
+    # Seconds of parts of GPUs count by their share, as on a bill.
     held = round(sum(held_gpu_seconds(job, now=now).values()) * share)
     return JobRow(
         namespace=plain(metadata.namespace),
@@ -161,6 +169,7 @@ def job_row(
         position=position,
         created_at=seconds(metadata.creation_timestamp),
         queued_at=seconds(status.queued_at),
+        # Jobs with GPUs do not wait, whatever their reason says.
         waits_since=None if position is None else _waits_since(job, stays),
         message_at=None if position is None else job.metadata.written_at,
         admitted_at=seconds(status.admitted_at),
@@ -182,6 +191,7 @@ def _waits_since(job: JobObject, stays: Sequence[StayRow]) -> float | None:
     `queuedAt` keeps its place in line over a preemption, so it may lie before the last stay.
     """
     queued = seconds(job.status.queued_at) or seconds(job.metadata.creation_timestamp)
+    # The end of the last stay: after a preemption the wait starts there.
     return max((at for at in (queued, *(stay.ends_at for stay in stays)) if at), default=None)
 
 
@@ -196,6 +206,7 @@ def _order(entry: tuple[int, float, str, JobObject]) -> tuple[int, float, str]:
 
 def _shown_order(row: JobRow) -> tuple[int, float, str, float, str]:
     """Holders by age, then the lines by queue, then the suspended, then what ended last."""
+    # One tuple per group, with a constant in each place that the group does not use.
     if row.finished_at is not None:
         return (3, 0.0, "", -row.finished_at, row.name)
     if row.pool:

@@ -17,12 +17,14 @@ from drumline_contract import plain
 
 READY: Final = "Ready"
 QUARANTINED: Final = "Quarantined"
+# PreferNoSchedule is a preference, so it closes no node.
 _KEEPS_PODS_OFF: Final = frozenset(("NoSchedule", "NoExecute"))
 _NO_OBSTACLES: Final = frozenset(
     ("nvidia.com/gpu", "amd.com/gpu", "habana.ai/gaudi", "drumline.dev/promised")
 )
 """Keys of taints: every job tolerates those of devices, and the last keeps off others than jobs."""
 _ON_DEMAND: Final = StoredPoolCapacity()
+# The bounds below keep a foreign number or text from filling a terminal.
 _MOST_GPUS: Final = 2**20
 _LONGEST_WHY: Final = 200
 _LONGEST_NAME: Final = 300
@@ -40,12 +42,14 @@ def node_rows(cluster: ClusterObjects) -> tuple[NodeRow, ...]:
     pools = by_age(cluster.pools)
     units = PoolUnits(cluster.pools)
     held, jobs = _places(cluster.jobs, units)
+    # Foreign pods are summed per node, because their pool depends on the node.
     foreign = _foreign_pods(cluster.pods)
     promised = _promises(cluster.jobs)
     health = {pool.metadata.name: _health(pool) for pool in pools}
     devices = _devices(cluster.slices)
     rows: list[NodeRow] = []
     for node in cluster.nodes:
+        # Nodes of no pool are of no interest to jobs.
         pool = pool_of(node, pools)
         if pool is None:
             continue
@@ -53,11 +57,14 @@ def node_rows(cluster: ClusterObjects) -> tuple[NodeRow, ...]:
         labels, capacity = node.metadata.labels or {}, pool.spec.capacity or _ON_DEMAND
         state, why = _state(node, health=health[pool.metadata.name].get(name))
         worth = units.worth(pool.metadata.name)
+        # A divided GPU is offered under several resource names, each worth some parts.
         offered = {each: _count((node.status.allocatable or {}).get(each)) for each in worth}
         gpus = sum(parts * offered[each] for each, parts in worth.items())
+        # DRA devices are not in `allocatable`. The node's slices list them.
         if pool.spec.devices is not None:
             gpus = devices[name][pool.spec.devices.driver]
         elif not gpus and any(map(_is_gpu, devices[name])):
+            # Without this hint, a node with DRA devices only would look empty.
             why = why or "its GPUs exist only as DRA devices"
         taken = _sums(foreign.get(name, ()), worth)
         rows.append(
@@ -69,6 +76,7 @@ def node_rows(cluster: ClusterObjects) -> tuple[NodeRow, ...]:
                 held_gpus=held[name] + sum(taken.values()),
                 foreign_gpus=sum(taken.values()),
                 state=state,
+                # Cut after `plain`, which may lengthen a text by its escapes.
                 why=plain(why)[:_LONGEST_WHY],
                 jobs=tuple(sorted(jobs[name])) if name in jobs else (),
                 workloads=tuple(sorted(plain(each) for each, gpus in taken.items() if gpus)),
@@ -86,6 +94,7 @@ def _foreign_pods(pods: Iterable[PodObject]) -> Mapping[str, Sequence[PodObject]
     """Return the pods of other workloads by node: those that are bound and have not ended."""
     bound: dict[str, list[PodObject]] = defaultdict(list)
     for pod in pods:
+        # Jobs' pods are counted by their places, which exist before the pods do.
         if pod.spec.node_name and not (pod.has_ended or pod.metadata.label(JOB)):
             bound[pod.spec.node_name].append(pod)
     return bound
@@ -103,6 +112,7 @@ def _devices(slices: Iterable[builtin.ResourceSlice]) -> Mapping[str, Counter[st
     """Return the number of devices by node and driver."""
     count: dict[str, Counter[str]] = defaultdict(Counter)
     for each in slices:
+        # A slice for several nodes has no node name, and its devices are not local.
         if each.spec.node_name:
             count[each.spec.node_name][each.spec.driver] += len(each.spec.devices or ())
     return count
@@ -128,6 +138,7 @@ def _places(
             continue
         lost = set(places.lost or ())
         for position, name in enumerate(node_names(places)):
+            # A lost position holds nothing: its pod is gone.
             if position not in lost:
                 held[name] += job.spec.gpus_of((position,)) * units.parts_of(job)
                 holders[name].add(plain(job.key))
@@ -146,8 +157,10 @@ def _promises(jobs: Iterable[JobObject]) -> Mapping[str, set[str]]:
 def _state(node: builtin.Node, *, health: StoredNodeHealthStatus | None) -> tuple[str, str]:
     """One word, and what the node itself says, or what speaks against it."""
     ready = [each for each in node.status.conditions or () if each.type == "Ready"]
+    # A node without the condition has no kubelet, so it counts as not ready.
     if not any(each.status == "True" for each in ready):
         return "NotReady", ready[0].message if ready else "no kubelet has reported"
+    # kube-controller-manager adds a taint for cordoned nodes, so this case comes first.
     if node.spec.unschedulable:
         return "Cordoned", "kubectl uncordon opens it again"
     taints = [
@@ -164,6 +177,7 @@ def _state(node: builtin.Node, *, health: StoredNodeHealthStatus | None) -> tupl
 
 def _count(text: str | None) -> int:
     """Return a number of devices, or 0 if the text is not a whole number."""
+    # Fewer than ten digits: larger numbers are not counts of devices.
     return min(int(text), _MOST_GPUS) if text and text.isdecimal() and len(text) < 10 else 0
 
 
@@ -175,6 +189,7 @@ def _place(row: NodeRow) -> tuple[list[_Part], list[list[_Part]], list[_Part]]:
 def natural(name: str) -> list[_Part]:
     """Return the key of a name whose numbers are ordered by value: `node-9` before `node-10`."""
     return [
+        # The first element orders texts before numbers.
         (part.isdecimal(), int(part) if part.isdecimal() else 0, part)
         for part in _NUMBERS.split(name[:_LONGEST_NAME])
     ]

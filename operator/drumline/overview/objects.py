@@ -48,11 +48,13 @@ class JobSpec(StoredTrainingJobSpec, frozen=True):
         return sum(map(self._gpus_of_pod, indices))
 
     def _gpus_of_pod(self, index: int) -> int:
+        # Indices count the ranks first and then each role, as the operator numbers pods.
         number = index - self.nodes
         for role in (self.roles or ()) if number >= 0 else ():
             if number < role.nodes:
                 return role.gpus_per_node
             number -= role.nodes
+        # An index beyond all roles belongs to a spec that changed. It counts as a rank.
         return self.gpus_per_node
 
 
@@ -71,6 +73,7 @@ class JobMetadata(ObjectMetadata, frozen=True):
     @property
     def written_at(self) -> float | None:
         """When its status was last written, in whole seconds since the epoch."""
+        # A write of the status by any manager counts, and the newest one is taken.
         times = (
             seconds(entry.time)
             for entry in self.managed_fields or ()
@@ -108,6 +111,7 @@ class JobObject(StoredTrainingJob, frozen=True):
             return {}
         if places.surplus is None:
             return {places.gpu_pool: self.gpus}
+        # Only ranks are surplus, so each one has `gpusPerNode` GPUs.
         beyond = len(places.surplus.indices) * self.spec.gpus_per_node
         held = Counter({places.gpu_pool: self.gpus - beyond})
         held[places.surplus.gpu_pool] += beyond
@@ -116,6 +120,7 @@ class JobObject(StoredTrainingJob, frozen=True):
     @property
     def waits(self) -> bool:
         """Return whether it waits for nodes."""
+        # A job without a phase was not seen by the operator yet.
         return self.status.phase in (None, "Pending") and not (self.finished or self.spec.suspend)
 
     @property
@@ -127,6 +132,7 @@ class JobObject(StoredTrainingJob, frozen=True):
     @property
     def gpus(self) -> int:
         """GPUs of `pods`."""
+        # Roles never shrink, so a change of the size is a change of the ranks.
         ranks = self.pods - self.spec.pods + self.spec.nodes
         return ranks * self.spec.gpus_per_node + self.spec.role_gpus
 
@@ -170,6 +176,7 @@ class ClusterObjects:
 
 def node_names(places: StoredAssignment | StoredPoolNodes) -> list[str]:
     """Return full node names, by position."""
+    # Names share a prefix in the status, which keeps jobs of thousands of nodes small.
     return [places.prefix + rest for rest in places.nodes]
 
 
@@ -182,6 +189,7 @@ def decoded(raws: Iterable[bytes], kind: type[T]) -> Decoded[T]:
         try:
             objects.append(decode(raw))
         except (msgspec.MsgspecError, RecursionError):
+            # One bad object must not hide the whole table. It is counted instead.
             unreadable += 1
     return Decoded(objects=tuple(objects), unreadable=unreadable)
 
@@ -195,4 +203,5 @@ def seconds(time: str | None) -> float | None:
         read = datetime.fromisoformat(time)
     except ValueError:
         return None
+    # Times without a zone are UTC in the API.
     return (read if read.tzinfo else read.replace(tzinfo=UTC)).timestamp()

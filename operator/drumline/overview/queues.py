@@ -30,11 +30,14 @@ def queue_rows(cluster: ClusterObjects, *, only: str | None = None) -> tuple[Que
         cluster: its jobs, queues and priority classes.
         only: name of the only wanted queue, or None for all.
     """
+    # Computed once for all queues, because each one needs a pass over all jobs.
     waiting = lines(cluster.jobs, cluster.priorities)
     known = {queue.metadata.name: queue for queue in cluster.queues}
     units = PoolUnits(cluster.pools)
     held = held_by_queue(cluster.jobs, units)
+    # Jobs that hold places count as admitted, also while they recover.
     admitted = Counter(job.spec.queue for job in cluster.jobs if job.held_places is not None)
+    # A queue that only jobs name still gets a row, so that a typo is visible.
     names = sorted({*known, *waiting} if only is None else {only} & {*known, *waiting})
     rows: list[QueueRow] = []
     for name in names:
@@ -61,17 +64,21 @@ def whole_line(row: QueueRow) -> tuple[LineRow, ...]:
 
     Where more wait than the operator names, those places are jobs' here.
     """
+    # Workloads have positions from the operator. Jobs are ordered here.
     workloads = {each.position: each for each in row.waiting_workloads if each.position}
     left, line = deque(row.waiting), list[LineRow]()
     while left or workloads:
         place = len(line) + 1
+        # A free position belongs to a job. Without jobs, the smallest position is next.
         workload = workloads.pop(place if left else min(workloads), None)
         if workload is None:
             job = left.popleft()
             line.append(_entry(job, name=f"{job.namespace}/{job.name}", position=place))
         else:
+            # A workload whose place has passed moves behind the jobs before it.
             position = max(place, workload.position or place)
             line.append(_entry(workload, name=workload.workload, position=position))
+    # Workloads without a position follow: the operator has not placed them yet.
     loose = (each for each in row.waiting_workloads if not each.position)
     return (*line, *(_entry(each, name=each.workload, position=None) for each in loose))
 
@@ -109,6 +116,7 @@ def quota_rows(
         {} if queue is None else {each.gpu_pool: each.nominal_gpus for each in queue.spec.quotas}
     )
     usage = [] if queue is None else queue.status.usage or []
+    # The operator's figure overrides the sum of places, pool by pool.
     used = {**held, **{each.gpu_pool: each.used_gpus for each in usage}}
     foreign = {each.gpu_pool: each.foreign_gpus or 0 for each in usage}
     return tuple(
@@ -120,6 +128,7 @@ def quota_rows(
             parts_per_gpu=units.parts_per_gpu(pool),
             is_known=queue is not None,
         )
+        # A pool without quota is listed too if the queue holds GPUs there.
         for pool in sorted({*quotas, *(pool for pool, gpus in used.items() if gpus)})
     )
 
@@ -128,6 +137,7 @@ def held_by_queue(jobs: Iterable[JobObject], units: PoolUnits) -> Mapping[str, M
     """GPUs of the places of jobs, by queue and pool, as the pool counts them."""
     held: dict[str, Counter[str]] = defaultdict(Counter)
     for job in jobs:
+        # Parts of GPUs are converted here, so that all pools add up in their own unit.
         for pool, gpus in job.held_gpus.items():
             held[job.spec.queue][pool] += gpus * units.parts_of(job)
     return held
@@ -136,22 +146,27 @@ def held_by_queue(jobs: Iterable[JobObject], units: PoolUnits) -> Mapping[str, M
 def share_rows(cluster: ClusterObjects) -> tuple[ShareRow, ...]:
     """Return a row for each queue: its part of the cohort's use, and the share of its weight."""
     known = {queue.metadata.name: queue for queue in cluster.queues}
+    # The tree is built once: `_due` walks it for each queue.
     tree = {name: _ancestors(name, known) for name in known}
     cohorts = cohorts_of(cluster.queues)
     waiting = lines(cluster.jobs, cluster.priorities)
     units = PoolUnits(cluster.pools)
     held = held_by_queue(cluster.jobs, units)
     had = {name: _past_use(queue) for name, queue in known.items()}
+    # Idle queues have no claim, so they would only dilute the shares of the others.
     busy = {name for name in known if any(held.get(name, {}).values()) or waiting.get(name)}
     rows: list[ShareRow] = []
+    # Queues of a cohort are listed together.
     for name, queue in sorted(known.items(), key=lambda entry: (cohorts[entry[0]], entry[0])):
         members = [member for member in known if cohorts[member] == cohorts[name]]
         due = _due(name, known, tree, busy=busy)
+        # Shares are of the cohort's own use. Cohorts do not compete.
         whole = sum(had[member] for member in members)
         mine = had[name] / whole if whole else None
         quotas = quota_rows(queue, held.get(name, {}), units)
         nominal = {quota.pool: quota.nominal_gpus for quota in quotas}
         used = {quota.pool: quota.used_gpus for quota in quotas}
+        # Borrowing is per pool: idle quota in one pool does not offset use in another.
         borrowed = {pool: max(0, gpus - nominal[pool]) for pool, gpus in used.items()}
         line = _line(waiting, name, now=cluster.as_of, units=units)
         rows.append(
@@ -164,6 +179,7 @@ def share_rows(cluster: ClusterObjects) -> tuple[ShareRow, ...]:
                 borrowed_gpus=units.in_gpus(borrowed),
                 due=round(due, 4),
                 had=None if mine is None else round(mine, 4),
+                # `owed` is positive for a queue below its share, which the scheduler serves first.
                 owed=None if mine is None else round(due - mine, 4),
                 waiting_jobs=len(line),
                 next_job=f"{line[0].namespace}/{line[0].name}" if line else "",
@@ -203,6 +219,7 @@ def _workloads(queue: StoredTrainingQueue | None) -> tuple[WorkloadRow, ...]:
 
 
 def _workload(waiting: StoredWaitingWorkload) -> WorkloadRow:
+    # A forecast of a workload that cannot start is older than its reason.
     is_dated = waiting.reason not in CANNOT_START
     return WorkloadRow(
         workload=plain(waiting.workload),
@@ -218,6 +235,7 @@ def _workload(waiting: StoredWaitingWorkload) -> WorkloadRow:
 
 def _past_use(queue: StoredTrainingQueue) -> float:
     """Past use as the operator wrote it; all queues of a cohort decay alike."""
+    # Both fields are needed: a value without its time cannot be decayed.
     written = queue.status.share_seconds
     return float(written) if written and seconds(queue.status.share_seconds_at) else 0.0
 
@@ -230,6 +248,7 @@ def _ancestors(name: str, known: Mapping[str, StoredTrainingQueue]) -> tuple[str
     """
     above: list[str] = []
     parent = known[name].spec.parent
+    # The test for repeated names ends a cycle, which the API server cannot rule out.
     while parent is not None and parent in known and parent not in (name, *above):
         above.append(parent)
         parent = known[parent].spec.parent
@@ -257,7 +276,9 @@ def _due(
     """
     part = 1.0
     if below := _weights_below(name, known, tree):
+        # An inner queue competes with its children as one member of weight 1.
         part = 1.0 / (1 + below) if name in busy else 0.0
+    # From the queue up to the root, each level multiplies the part.
     for member, parent in pairwise((name, *tree[name])):
         whole = (parent in busy) + _weights_below(parent, known, tree)
         part *= _weight(known[member]) / whole if whole else 0.0

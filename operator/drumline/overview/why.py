@@ -36,15 +36,19 @@ def why_card(cluster: ClusterObjects, job: JobObject) -> WhyCard:
     """
     now, queue = cluster.as_of, job.spec.queue
     line = lines(cluster.jobs, cluster.priorities).get(queue, ())
+    # Positions by key, because the cut lists below need them too.
     places = {each.key: at for at, each in enumerate(line, start=1)}
     place = places.get(job.key)
+    # A job that is not in line has nobody ahead.
     before = line[: place - 1] if place else ()
     known = next((each for each in cluster.queues if each.metadata.name == queue), None)
     units = PoolUnits(cluster.pools)
     quotas = quota_rows(known, held_by_queue(cluster.jobs, units).get(queue, {}), units)
     pools = pools_of(job, known)
+    # Without rights on queues, the pools of the jobs' places are the best guess.
     if known is None:
         pools = pools or {quota.pool for quota in quotas}
+    # Jobs of other pools wait in the same line, but do not compete.
     rivals = [
         each for each in before if known is None or not pools.isdisjoint(pools_of(each, known))
     ]
@@ -55,9 +59,11 @@ def why_card(cluster: ClusterObjects, job: JobObject) -> WhyCard:
             job_row(each, now=now, position=places[each.key], units=units)
             for each in rivals[:SHOWN]
         ),
+        # Parts of GPUs count by their share, so the sum is in GPUs.
         gpus_ahead=float(sum(each.gpus * units.share(each) for each in rivals)),
         quotas=quotas,
         budget=_of_user(budget_row(known, now=now), job.spec.user or ""),
+        # A running job has no holders before it.
         holders=_holders(cluster, job, pools=pools) if is_in_line(job) else (),
         advice=advice_for(job.status.reason or "", suspended=job.spec.suspend),
     )
@@ -78,10 +84,12 @@ def pools_of(job: JobObject, queue: StoredTrainingQueue | None) -> frozenset[str
         job: waits.
         queue: its queue; None: not known, and only the pools that the job names count.
     """
+    # `gpuPool` and `gpuPools` exclude each other, so one of them is the list.
     named = [job.spec.gpu_pool] if job.spec.gpu_pool else job.spec.gpu_pools
     if queue is None:
         return frozenset(named or ())
     quotas = frozenset(quota.gpu_pool for quota in queue.spec.quotas)
+    # A named pool without quota is no candidate.
     return quotas if named is None else quotas.intersection(named)
 
 
@@ -93,12 +101,15 @@ def _holders(
     Quota is that of the job's cohort, and a user limit that of the user in the queue.
     """
     queue, reason = job.spec.queue, job.status.reason or ""
+    # No end of another job helps these.
     if reason in CANNOT_START or reason in _NOT_FOR_GPUS:
         return ()
+    # A user limit is freed only by the same user's jobs in the same queue.
     if reason == "UserLimit":
         return holders_of(cluster, pools=pools, queues={queue}, user=job.spec.user or "")
     if reason == "SweepLimit":
         return holders_of(cluster, pools=pools, queues={queue})
+    # Borrowed quota comes from the cohort, so all its queues may return it.
     if reason == "QuotaExhausted":
         cohorts = cohorts_of(cluster.queues)
         root = cohorts.get(queue, queue)
@@ -133,10 +144,12 @@ def holders_of(
             partition=plain(job.spec.gpu_partition or ""),
         )
         for job in cluster.jobs
+        # A job may hold GPUs in two pools. Only those in question are summed.
         if not pools.isdisjoint(job.held_gpus)
         and (queues is None or job.spec.queue in queues)
         and user in (None, job.spec.user or "")
     ]
+    # Foreign pods have no user, so they never free a user limit.
     if user is None:
         rows += _foreign_holders(cluster, pools=pools, queues=queues)
     return tuple(sorted(rows, key=_soonest)[:SHOWN])
@@ -148,6 +161,7 @@ def _foreign_holders(
     where = {queue.metadata.name: _foreign_pools(queue) for queue in cluster.queues}
     for use in workload_uses(cluster):
         gpus = sum(gpus for pool, gpus in use.by_pool.items() if pool in pools)
+        # Pods on unknown nodes have no pool. Their queue's own figure decides.
         if not where.get(use.queue, frozenset()).isdisjoint(pools):
             gpus += use.by_pool.get("", 0)
         if gpus and (queues is None or use.queue in queues):
