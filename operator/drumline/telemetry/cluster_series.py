@@ -16,6 +16,7 @@ from prometheus_client import Metric
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+# A bound for the memory of Prometheus: each series takes a few KB there.
 MOST_PLACES: Final = 20_000
 MOST_PARTIAL: Final = 100
 
@@ -107,8 +108,10 @@ class ClusterSeriesCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield the metric families, including families without samples."""
+        # Families without samples keep their help text, so dashboards find the metric.
         yield from self._of_jobs()
         yield self._places()
+        # A non-zero value means that joins by job are incomplete.
         left_out = GaugeMetricFamily(
             "drumline_job_series_left_out",
             "Jobs that wait or hold GPUs and have no series of their own, because metrics.jobs"
@@ -123,6 +126,7 @@ class ClusterSeriesCollector(Collector):
             " start deadline.",
             labels=_JOB,
         )
+        # Alerts need only to know that there are some, so a few are enough.
         for gang in self.newest.partial[:MOST_PARTIAL]:
             partial.add_metric((gang.namespace, gang.name, gang.queue), gang.missing)
         yield partial
@@ -139,6 +143,7 @@ class ClusterSeriesCollector(Collector):
         for job in self.newest.jobs:
             labels = (job.namespace, job.name, job.queue)
             info.add_metric((*labels, job.user, job.gpu_pool), 1)
+            # A pending job has an info series and no GPUs, so a sum counts holders only.
             if job.gpus:
                 gpus.add_metric(labels, job.gpus)
         yield info
@@ -152,6 +157,7 @@ class ClusterSeriesCollector(Collector):
         )
         room = MOST_PLACES
         for job in self.newest.jobs:
+            # Whole jobs only: a job with half of its nodes would give wrong joins.
             room -= len(job.nodes)
             if room < 0:
                 break
@@ -160,6 +166,7 @@ class ClusterSeriesCollector(Collector):
         return places
 
     def _of_nodes(self) -> Iterator[Metric]:
+        # The info metric keeps topology labels off all other node series.
         info = GaugeMetricFamily(
             "drumline_node_info",
             "Always 1 for every node of a pool. Its labels are for joins.",

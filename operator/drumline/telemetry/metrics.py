@@ -13,9 +13,13 @@ from drumline import __version__
 from drumline.telemetry.cluster_series import ClusterSeriesCollector
 from drumline.telemetry.registry import process_registry
 
+# Most requests and cycles take milliseconds, so the buckets are dense there.
 _FAST_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
+# Dense below a second, where in-place recoveries are, and up to a quarter of an hour.
 _INCIDENT_SECONDS = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10, 30, 60, 120, 300, 900)
+# Ratios: 1.0 means that the forecast was wrong by the whole wait.
 _ERROR_RATIOS = (0.05, 0.1, 0.25, 0.5, 0.75, 1.0, 2.0, 5.0, 10.0, 100.0)
+# From an idle cluster, where a job starts within a second, to a day in a queue.
 _WAIT_SECONDS = (0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600, 14_400, 86_400)
 
 
@@ -32,6 +36,7 @@ class ApiMetrics:
         self.request_seconds = Histogram(
             "drumline_api_request_seconds",
             "Duration of requests to the Kubernetes API server.",
+            # No resource label: each label value adds about 15 series to a histogram.
             ["verb"],
             buckets=_FAST_SECONDS,
             registry=registry,
@@ -71,12 +76,14 @@ class SchedulingMetrics:
         self.pending_jobs = Gauge(
             "drumline_pending_jobs",
             "Pending jobs, by queue and reason.",
+            # Reasons come from a closed list, so the number of series is bounded.
             ["queue", "reason"],
             registry=registry,
         )
         self.queue_gpus = Gauge(
             "drumline_queue_gpus",
             "GPUs of a queue in a pool: nominal quota and usage.",
+            # `kind` instead of two metrics, so that a quota and its use can be drawn in one query.
             ["queue", "gpu_pool", "kind"],
             registry=registry,
         )
@@ -108,6 +115,7 @@ class FaultMetrics:
         self.raised = Counter(
             "drumline_scheduling_faults_total",
             "Exceptions in a scheduling cycle, by stage. The stage cycle is not caused by a job.",
+            # A stage, not a job: a poisonous job must not create series.
             ["stage"],
             registry=registry,
         )
@@ -129,6 +137,7 @@ class BudgetMetrics:
     """The budgets of the queues."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
+        # Seconds, not hours: the base unit of Prometheus.
         self.gpu_seconds = Gauge(
             "drumline_queue_budget_gpu_seconds",
             "GPU-seconds that the jobs of a queue may use in its budget's window.",
@@ -169,12 +178,14 @@ class BudgetMetrics:
             "drumline_queue_budget_user_spent_gpu_seconds",
             "GPU-seconds that a user's jobs used in the window, for the users with the highest"
             " usage.",
+            # Users are bounded by the status, which lists only the highest.
             ["queue", "user"],
             registry=registry,
         )
 
     def clear(self) -> None:
         """Forget all queues."""
+        # Cleared before each report, so a deleted queue or budget leaves no series behind.
         for gauge in (
             *(self.gpu_seconds, self.spent_gpu_seconds, self.credit_gpu_seconds),
             *(self.cost, self.spent_cost),
@@ -270,12 +281,14 @@ class RecoveryMetrics:
         self.gpu_seconds = Counter(
             "drumline_queue_gpu_seconds_total",
             "GPU-seconds that the jobs of a queue held, by use.",
+            # The states of a job's time add up to all GPU-seconds that it held.
             ["queue", "state"],
             registry=registry,
         )
         self.goodput = Gauge(
             "drumline_queue_goodput_ratio",
             "Share of the GPU-seconds of a queue's jobs that made lasting training progress.",
+            # Productive GPU-seconds divided by all held GPU-seconds.
             ["queue"],
             registry=registry,
         )
@@ -309,6 +322,7 @@ class ControllerMetrics:
             ["kind"],
             registry=registry,
         )
+        # Above 70 s a stream is broken, because bookmarks arrive every minute.
         self.informer_freshness_seconds = Gauge(
             "drumline_informer_freshness_seconds",
             "Time since a watch last received data from the API server.",
@@ -327,6 +341,7 @@ class ControllerMetrics:
             ["namespace"],
             registry=registry,
         )
+        # Shows when the last gang with an old key has ended, and the key can be removed.
         self.gangs_by_signing_key = Gauge(
             "drumline_gangs_by_signing_key",
             "Gangs with agents that hold GPUs, by the signing key of their token.",
@@ -337,6 +352,7 @@ class ControllerMetrics:
         version = Gauge(
             "drumline_build_info", "The running version.", ["version"], registry=registry
         )
+        # The value is always 1. The label joins the version to other series.
         version.labels(version=__version__).set(1)
 
 
@@ -344,6 +360,7 @@ class Metrics:
     """Counters, gauges and histograms of one operator process, by subject."""
 
     def __init__(self) -> None:
+        # Its own registry: tests and several processes in one interpreter do not share counters.
         self.registry = registry = process_registry()
         self.api = ApiMetrics(registry)
         self.scheduling = SchedulingMetrics(registry)
@@ -359,6 +376,7 @@ class Metrics:
 
     def observe_request(self, *, verb: str, resource: str, code: int, seconds: float) -> None:
         """Count one request to the API server (`kube.client.Observe`)."""
+        # The code 0 stands for no answer, so timeouts are visible as requests.
         self.api.requests.labels(verb=str(verb), resource=resource, code=str(code)).inc()
         self.api.request_seconds.labels(verb=str(verb)).observe(seconds)
 

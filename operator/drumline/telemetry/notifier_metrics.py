@@ -12,6 +12,7 @@ from prometheus_client import Counter, Gauge, generate_latest
 
 from drumline.telemetry.registry import process_registry
 
+# Channels come from the owner's configuration, so their number is bounded.
 _CHANNEL = ("channel", "kind")
 
 
@@ -54,11 +55,14 @@ class NotifierMetrics:
             registry=registry,
         )
         self._pending = Gauge(
+            # Pending messages are also in the record, so this gauge survives a restart of the
+            # notifier.
             "drumline_notifier_pending_messages",
             "Messages that no channel has accepted yet.",
             _CHANNEL,
             registry=registry,
         )
+        # The oldest message tells a channel that rejects all from one that is only busy.
         self._oldest_seconds = Gauge(
             "drumline_notifier_oldest_message_seconds",
             "Age of the change that the oldest pending message reports. 0 without a pending"
@@ -66,6 +70,7 @@ class NotifierMetrics:
             _CHANNEL,
             registry=registry,
         )
+        # One counter without labels: the record is one object for all channels.
         self.record_failures = Counter(
             "drumline_notifier_record_failures_total",
             "Failed writes of the record. No new messages are sent until a write succeeds.",
@@ -74,6 +79,7 @@ class NotifierMetrics:
 
     def channel(self, name: str, *, kind: str) -> ChannelMetrics:
         """Return the counters of one channel, which begin at 0."""
+        # `labels` creates the series at 0, so an alert sees the first failure.
         labels = (name, kind)
         return ChannelMetrics(
             sent=self._sent.labels(*labels),
@@ -85,6 +91,7 @@ class NotifierMetrics:
         self, name: str, *, kind: str, pending: Callable[[], int], oldest: Callable[[], float]
     ) -> None:
         """Ask these at each scrape: how many messages are pending, and the age of the oldest."""
+        # A function instead of a value: it is only called at a scrape.
         self._pending.labels(name, kind).set_function(pending)
         self._oldest_seconds.labels(name, kind).set_function(oldest)
 
