@@ -32,6 +32,7 @@ from drumline_api.base import GROUP, LABEL_INSTALLATION, VERSION
 
 log = logs.get("drumline.app.kopf_process")
 
+# Kopf handles only pools and queues, so few workers suffice.
 WORKERS = 16
 WORKER_IDLE_SECONDS = 0.1
 """Kopf keeps a worker for an object as long as this after its last event. With the default of 5 s
@@ -61,6 +62,7 @@ class SignalledLoop(asyncio.SelectorEventLoop):
     def add_signal_handler(self, sig: int, callback: Callable[..., object], *args: Any) -> None:
         """Call both handlers on a signal."""
 
+        # The operator first: Kopf's own handler may be gone at that moment.
         def handle() -> None:
             self._on_signal(sig)
             callback(*args)
@@ -98,14 +100,17 @@ def run(
     """
     thread = OperatorThread(operator.run)
 
+    # Signals arrive in the main thread, and the operator's loop is in another one.
     def on_signal(number: int, _frame: FrameType | None = None) -> None:
         thread.call(operator.capture if number == signal.SIGUSR1 else operator.stop)
 
     async def report(resource: Resource, name: str, version: str) -> None:
         await thread.run(operator.report_spec(resource, name, version=version))
 
+    # Kopf installs no handler for this signal.
     signal.signal(signal.SIGUSR1, on_signal)
     thread.start()
+    # Jobs are reconciled without Kopf, so its failures only cost a pause.
     while not thread.ended.is_set():
         registry = registry_of(credentials=credentials(), report=report, installation=installation)
         if _run_kopf(registry, identity=identity, thread=thread, on_signal=on_signal):
@@ -113,6 +118,7 @@ def run(
         for number in (signal.SIGTERM, signal.SIGINT):  # Kopf took its own handlers along
             signal.signal(number, on_signal)
         thread.ended.wait(RETRY_SECONDS)
+    # The operator may have ended by itself. A second stop does no harm.
     thread.call(operator.stop)
     thread.join()
 
@@ -129,6 +135,7 @@ def _run_kopf(
         with asyncio.Runner(loop_factory=lambda: SignalledLoop(on_signal)) as runner:
             runner.run(_kopf(registry, identity=identity, thread=thread))
     except Exception:
+        # Any exception: Kopf raises what its watches raise, and the process must go on.
         log.exception("kopf_ended", retry_in_seconds=RETRY_SECONDS)
         return False
     return True
@@ -163,6 +170,7 @@ def registry_of(
 ) -> kopf.OperatorRegistry:
     """Return the handlers of one Kopf instance."""
     registry = kopf.OperatorRegistry()
+    # Kopf watches only objects of this installation, by their label.
     ours = {LABEL_INSTALLATION: installation or kopf.ABSENT}
 
     @kopf.on.login(registry=registry)
@@ -184,6 +192,7 @@ def registry_of(
 def is_new_spec(*, body: kopf.Body, event: kopf.RawEvent, **_: Any) -> bool:
     """Return whether the status is not about this spec yet. Our own status writes do not count."""
     observed = body.status.get("observedGeneration")
+    # The generation grows with the spec only, so status writes match and are skipped.
     return event["type"] != "DELETED" and observed != body.metadata.get("generation")
 
 

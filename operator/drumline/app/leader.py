@@ -58,9 +58,11 @@ from drumline.telemetry.incidents import IncidentCounters
 from drumline.telemetry.metrics import Metrics
 from drumline_scheduler.model import Policy
 
+# Reconciles wait for the API server most of the time, so 32 keep its writes busy.
 WORKERS = 32
 BURST_SECONDS = 0.1
 """A gang of hundreds is reconciled ten times a second, not once for each event of a pod."""
+# Longer than a watch needs to deliver a write, and below Kopf's request timeout.
 CATCH_UP_SECONDS = 5.0
 ANNOUNCEMENT_SECONDS = 5.0
 """Longest time between two evaluations of announced disruptions."""
@@ -127,6 +129,7 @@ class LeaderComponents:
         self._term = term
         self._queue = queue
         self._watch = agents.watch
+        # One event for all: several changes cause one scheduling cycle.
         self._wake = asyncio.Event()
         self._pods = pod_settings_of(settings)
         self._caches = caches
@@ -150,6 +153,7 @@ class LeaderComponents:
         self._recorder = EventRecorder(term.client, instance=settings.identity)
         self._job_events = JobEvents(self._recorder)
         self._suspension = WorkloadSuspension(client=term.client, recorder=self._recorder)
+        # After the objects that it uses, because the method reads them.
         self._reconciler = self._wire_reconciler(agents)
         self._health = NodeHealthBook(
             jobs=self._state.jobs.all,
@@ -161,12 +165,14 @@ class LeaderComponents:
             wake_scheduler=self._wake.set,
             metrics=term.metrics,
         )
+        # Set in `start`: a status must not be written before evidence is restored.
         self._reporter: UsageReporter | None = None
         self._looks_at_all = asyncio.Event()
 
     def start(self, group: asyncio.TaskGroup) -> None:
         """Start scheduler, workers and reporter in `group`."""
         policy = policy_of(self._term.settings.scheduling)
+        # Phase 1: restore what the last leader has written into statuses.
         usage = self._restore_statuses(policy)
         forecasts = Forecasts(
             state=self._state,
@@ -177,6 +183,7 @@ class LeaderComponents:
             caught_up=self._caught_up,
             metrics=self._term.metrics.forecasts,
         )
+        # Phase 2: wire the loops. None of them runs before this task yields.
         node_requests = self._wire_node_requests()
         guard = self._wire_guard()
         messages = self._wire_messages(node_requests, forecasts)
@@ -197,8 +204,10 @@ class LeaderComponents:
             admission=self._start_admission(group),
             enqueue=self._queue.add,
         )
+        # Phase 3: start the loops. A failure of one ends the group, and with it the process.
         self._start_workers(group)
         group.create_task(scheduler.run())
+        # Running gangs need no leader at first. Waiting gangs do.
         group.create_task(self._look_at_all(after=scheduler.first_cycle_over))
         group.create_task(node_requests.run())
         group.create_task(guard.run())
@@ -206,14 +215,18 @@ class LeaderComponents:
         group.create_task(forecasts.run())
         announcements = check_announcements(self._state, enqueue=self._queue.add, wake=self._wake)
         group.create_task(announcements)
+        # After the forecasts, which it reports.
         self._reporter = self._wire_reporter(usage, node_requests, forecasts)
         group.create_task(self._reporter.run())
         group.create_task(self._recorder.run())
         group.create_task(self._wire_orphan_sweep().run())
         group.create_task(self._shared.run())
+        # Only clusters with DRA have devices to bind.
         if self._informers.devices is not None:
             group.create_task(self._wire_binder().run())
+        # Writes without an answer are looked up once the caches show them.
         group.create_task(self._writer.settle_doubts())
+        # Last: events reach the components only when all of them exist.
         self._caches.lead(
             Listener(
                 enqueue=self._queue.add,
@@ -224,6 +237,7 @@ class LeaderComponents:
         )
 
     def _start_workers(self, group: asyncio.TaskGroup) -> None:
+        # Workers share one queue, which never hands out a key twice at a time.
         for _ in range(WORKERS):
             group.create_task(
                 work(queue=self._queue, reconciler=self._reconciler, metrics=self._term.metrics)
@@ -232,6 +246,7 @@ class LeaderComponents:
     def _restore_statuses(self, policy: Policy) -> QueueUsageHistory:
         """Load evidence against nodes and the queues' past use from the statuses."""
         usage, now = QueueUsageHistory(half_life=policy.history_seconds), self._clocks.wall()
+        # Statuses are the only memory of past use. A new leader continues from them.
         statuses = {queue.name: queue.status for queue in self._informers.queues.values()}
         usage.restore(statuses, now=now)
         self._state.budgets.restore(statuses)
@@ -248,6 +263,7 @@ class LeaderComponents:
         thousand plans without an action take seconds.
         """
         await after.wait()
+        # All keys at once, because the queue removes duplicates.
         for job in self._state.jobs.all():
             self._queue.add(job.key)
         self._looks_at_all.set()
@@ -262,7 +278,9 @@ class LeaderComponents:
 
     async def report_spec(self, resource: Resource, name: str, *, version: str) -> None:
         """Write the conditions of a new spec, once the cache has the spec."""
+        # Only two kinds are reported, so one test selects the informer.
         informer = self._informers.pools if resource is GPU_POOLS else self._informers.queues
+        # A timeout is harmless: the periodic report follows within its interval.
         with suppress(TimeoutError):
             async with asyncio.timeout(CATCH_UP_SECONDS):
                 await informer.wait_version(version)
@@ -281,6 +299,7 @@ class LeaderComponents:
                 signing_keys=term.signing_keys,
                 gpus_of=state.gpus_of,
                 shared=self._shared,
+                # Looked up at each use, because pods change between plan and execution.
                 pods_of=lambda job: state.pods.of(job.namespace, job.uid),
                 clock=self._clocks.wall,
             ),
@@ -333,6 +352,7 @@ class LeaderComponents:
             state=self._state,
             writer=self._writer,
             job_events=self._job_events,
+            # A node that is being provisioned is a better forecast than the queue.
             expected=lambda uid: node_requests.expected(uid) or forecasts.of(uid),
             clock=self._clocks.wall,
         )
@@ -344,6 +364,7 @@ class LeaderComponents:
             pools=self._state.pools,
             pods=self._state.pods,
             modes={
+                # Placeholder pods need no extra rights, so the mode is always available.
                 "Placeholders": Placeholders(client=client, settings=objects, clock=clock),
                 **{
                     mode: TemplatedObjects(client=client, settings=objects, kind=TEMPLATED[mode])
@@ -356,6 +377,7 @@ class LeaderComponents:
             clock=clock,
             wake_scheduler=self._wake.set,
         )
+        # Requests of the last leader continue, so no second node is asked for.
         requests.restore({pool.name: pool.status for pool in self._informers.pools.values()})
         return requests
 
@@ -369,6 +391,7 @@ class LeaderComponents:
         )
 
     def _start_admission(self, group: asyncio.TaskGroup) -> WorkloadAdmission | None:
+        # None: the chart enables no kind of workload that waits.
         if self._state.workloads is None:
             return None
         admission = WorkloadAdmission(
@@ -395,6 +418,7 @@ class LeaderComponents:
         return OrphanSweep(
             client=self._term.client,
             pods=self._pods_of_ours,
+            # The uid, not the name: a job that was created again must not adopt old pods.
             uid_of=lambda key: job.uid if (job := self._state.jobs.get(key)) else None,
         )
 

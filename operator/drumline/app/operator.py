@@ -31,6 +31,7 @@ from drumline.telemetry.metrics import Metrics
 
 log = logs.get("drumline.app.operator")
 
+# One name for all replicas and versions: an upgrade elects between old and new.
 LEASE_NAME = "drumline-operator"
 
 
@@ -50,6 +51,7 @@ class Operator:
         self._settings = settings
         self._credentials = credentials
         self._metrics = Metrics()
+        # Two flags: leading, and able to decide. Between them the caches catch up.
         self._leading = False
         self._caches: WarmCaches | None = None
         self._leader: LeaderComponents | None = None
@@ -69,6 +71,7 @@ class Operator:
             KubeClient(
                 self._credentials, fence=fence, observe=self._metrics.observe_request
             ) as client,
+            # Probes start first: filling the caches may take longer than a liveness probe allows.
             http.serve(
                 host=settings.http_host,
                 port=settings.http_port,
@@ -85,17 +88,20 @@ class Operator:
                 timing=LeaseTiming(duration_seconds=settings.lease_seconds),
             )
             fence.elector = elector
+            # Keys before the election: a process without a usable key must not lead.
             keys = await find_keys(
                 client,
                 file=settings.signing_key_file,
                 namespace=settings.namespace,
                 secret=settings.signing_key_object,
             )
+            # Before the first gang: each agent connection takes one file.
             files = raise_file_limit()
             log.info(
                 "operator_started", identity=settings.identity, port=port, open_files_limit=files
             )
             try:
+                # Any task that fails cancels the others, and the lease is released on the way out.
                 async with asyncio.TaskGroup() as group:
                     group.create_task(self._ended())
                     group.create_task(self._serve(client, elector, keys))
@@ -134,15 +140,21 @@ class Operator:
                 await caches.fill(group)
                 log.info("standing_by")
                 await elector.acquire()
+            # The metric is set before the caches catch up: this process holds the lease.
             self._metrics.controller.leader.set(1)
             self._leading = True
             log.info("elected", epoch=elector.epoch, warm=warm)
             try:
                 async with asyncio.TaskGroup() as term:
+                    # The lease must be renewed while the caches catch up, which may take longer
+                    # than its duration.
                     term.create_task(elector.hold())
+                    # Writes of the last leader may still be on their way, so the caches catch up
+                    # with them.
                     await (caches.catch_up() if warm else caches.fill(group))
                     await self._lead(client, elector, keys)
             finally:
+                # Only after the term has ended, with all its writes.
                 await elector.release()
 
     async def _lead(self, client: KubeClient, elector: LeaderElector, keys: SigningKeys) -> None:
@@ -150,12 +162,14 @@ class Operator:
         assert caches is not None  # noqa: S101 - made before the election
         term = Term(
             client=client,
+            # Pods carry the epoch. A lease that was deleted counts from 1 again.
             epoch=await elector.raise_epoch(above=caches.highest_epoch()),
             signing_keys=keys,
             settings=self._settings,
             metrics=self._metrics,
         )
         queue = WorkQueue(clock=time.monotonic)
+        # Agents are closed last: components may send to them while they end.
         async with (
             AgentClient() as agent_client,
             AgentWatch(agents=agent_client, enqueue=queue.add, clock=time.monotonic) as watch,
@@ -172,6 +186,7 @@ class Operator:
         raise Stopped
 
     def _unhealthy(self) -> str | None:
+        # A process that still fills its caches is not stuck, so it must not be restarted.
         if self._caches is None or not self._caches.filled:
             return None
         return self._caches.informers.stale(time.monotonic())
@@ -193,6 +208,7 @@ class _Fence:
     def __init__(self) -> None:
         self.elector: LeaderElector | None = None
 
+    # A write before the election is a bug, and must not pass.
     def __call__(self) -> None:
         if self.elector is None:
             raise NotLeader("no leader election has started")

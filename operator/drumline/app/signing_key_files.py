@@ -26,11 +26,13 @@ from drumline.telemetry import logs
 log = logs.get("drumline.app.signing_key_files")
 
 PREVIOUS: Final = "previous"
+# 128 bits: shorter keys could be guessed offline from a token.
 MIN_BYTES: Final = 16
 NEW_BYTES: Final = 32
 WAIT_SECONDS: Final = 180.0
 """The kubelet shows a new Secret in a volume within about two minutes."""
 LOOK_SECONDS: Final = 1.0
+# Creation happens before an election, so the fence would reject it.
 _UNFENCED: Final = Sending(fenced=False)
 
 
@@ -45,6 +47,7 @@ def read_keys(file: Path) -> SigningKeys:
         FileNotFoundError: the key is missing.
         BadSigningKeyError: a key is too short.
     """
+    # The old key stays valid until all gangs with it have ended.
     previous = file.with_name(PREVIOUS)
     return SigningKeys(current=_read(file), previous=_read(previous) if previous.exists() else None)
 
@@ -70,6 +73,7 @@ async def find_keys(
         BadSigningKeyError: a usable key is missing.
         KubeError: the Secret could not be created.
     """
+    # Phase 1: a mounted key wins, and without a name nothing may be created.
     if _is_mounted(file) or not secret:
         return _mounted(file)
     key = new_key()
@@ -78,11 +82,13 @@ async def find_keys(
         "type": "Opaque",
         "data": {"key": base64.b64encode(key.encode()).decode()},
     }
+    # Phase 2: create it. A 409 means that another replica was faster.
     try:
         await writes.create(client, SECRETS, namespace=namespace, body=body, sending=_UNFENCED)
     except AlreadyExists:
         return await _wait_for(file, secret=secret)
     log.info("signing_key_created", secret=f"{namespace}/{secret}")
+    # The new key is used at once. The kubelet would take minutes to mount it.
     return SigningKeys(current=key.encode())
 
 
@@ -90,6 +96,7 @@ async def _wait_for(file: Path, *, secret: str) -> SigningKeys:
     """Wait until the kubelet has mounted the Secret of another operator. Return its keys."""
     log.info("signing_key_awaited", file=str(file))
     try:
+        # Phase 3: wait for the other replica's key. Two keys would split the gangs.
         async with asyncio.timeout(WAIT_SECONDS):
             while not _is_mounted(file):  # noqa: ASYNC110 - the kubelet tells nobody
                 await asyncio.sleep(LOOK_SECONDS)
