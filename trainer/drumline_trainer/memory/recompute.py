@@ -116,9 +116,9 @@ class RecomputedLayers(nn.Module):
         self.context = context
 
     def forward(self, layers: Iterable[nn.Module], x_BSD: Tensor, *rest: Any) -> Tensor:
-        # Non-reentrant checkpoints keep the random state, so dropout repeats its numbers.
         """Return the last layer's output [B, S, D]."""
         remaining = iter(layers)
+        # Non-reentrant checkpoints keep the random state, so dropout repeats its numbers.
         options: dict[str, Any] = {"use_reentrant": False}
         if self.context is not None:
             options["context_fn"] = self.context

@@ -137,8 +137,8 @@ def _boxes(numbers: Sequence[int], dims: Sequence[int]) -> list[Box]:
 
 
 def _joined(own: Box, boxes: Sequence[Box]) -> Box:
-    # Empty boxes have offset 0 and would widen the range wrongly.
     """Return own matrices of the stack, with all rows and columns that any of the boxes has."""
+    # Empty boxes have offset 0 and would widen the range wrongly.
     held = [box for box in boxes if box.elements]
     starts = [min(box.offsets[dim] for box in held) for dim in (-2, -1)]
     ends = [max(box.ends[dim] for box in held) for dim in (-2, -1)]
