@@ -27,6 +27,7 @@ def projections(model: ModelConfig) -> dict[str, tuple[int, int]]:
     hidden = model.hidden_size
     inner = model.ffn_size
     if model.experts:
+        # With experts only the shared ones see every token.
         inner = model.shared_experts * model.features_per_expert
     sizes = {
         **_of_attention(model),
@@ -35,6 +36,7 @@ def projections(model: ModelConfig) -> dict[str, tuple[int, int]]:
     }
     if model.family is Family.LLAMA:
         sizes["gate"] = (hidden, inner)
+    # A size of 0 marks a projection that the model lacks.
     return {name: size for name, size in sizes.items() if min(size)}
 
 

@@ -71,6 +71,7 @@ def choose(config: TrainerConfig, *, cluster: GpuCluster) -> Chosen:
             violation.
     """
     goal = goal_of(config, cluster)
+    # The best layout, and others for the log.
     result = search(goal, best=_BEST)
     planned = result.planned[0] if result.planned else smallest(goal)
     return Chosen(
@@ -89,6 +90,7 @@ def goal_of(config: TrainerConfig, cluster: GpuCluster) -> Goal:
     """Return the goal: the choices to make, and the ones that stay as written."""
     degrees = config.parallelism
     goal = Goal(
+        # MANUAL, so that checks of the result do not plan again.
         config=replace(config, parallelism=replace(degrees, mode=LayoutMode.MANUAL)),
         cluster=cluster,
         kept=KeptChoices(
@@ -101,6 +103,7 @@ def goal_of(config: TrainerConfig, cluster: GpuCluster) -> Goal:
             stages_per_rank=degrees.stages_per_rank,
         ),
     )
+    # Only settings that differ from their default are the user's.
     if degrees.schedule is not Schedule.ONE_F_ONE_B:
         goal = replace(goal, schedules=(degrees.schedule,))
     if degrees.data_parallel is not DataParallel.FSDP or degrees.replicate > 1:
@@ -119,6 +122,7 @@ def check_choosable(config: TrainerConfig, *, world_size: int) -> None:
         ConfigError: none of the layouts that save most memory is legal. The message is the first
             violation of the plainest layout.
     """
+    # Any cluster works, because legality does not depend on speeds.
     goal = goal_of(config, cluster_of(PROCESSOR, gpus=world_size, network=LINKS["ethernet-100g"]))
     for choice in _saving(goal):
         try:
@@ -177,6 +181,7 @@ def _saving(goal: Goal) -> Iterator[Choice]:
     """Yield choices that need little memory: full recompute, single samples, everything sharded."""
     kept, gpus, model = goal.kept, goal.cluster.gpus, goal.config.model
     heads = [n for n in divisors(model.heads) if shares_heads(model, n)]
+    # Tensor degrees stay within a domain, where messages are fast.
     tensors = [kept.tensor] if kept.tensor else [n for n in heads if n <= goal.cluster.domain]
     pipelines = [kept.pipeline] if kept.pipeline else [1, 2, 4, 8]
     experts = [kept.expert] if kept.expert else [1, min(8, model.experts) or 1]
@@ -185,6 +190,7 @@ def _saving(goal: Goal) -> Iterator[Choice]:
     schedule = Schedule.ONE_F_ONE_B
     if schedule not in goal.schedules:
         schedule = goal.schedules[0]
+    # The bound keeps the check short for unusual models.
     for tensor, pipeline, expert in product(tensors[:16], pipelines, sorted(set(experts))):
         together = tensor * pipeline * (kept.context or 1)
         if gpus % together:

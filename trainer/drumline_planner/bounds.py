@@ -53,12 +53,15 @@ class OuterBounds:
         goal, cluster = self.goal, self.goal.cluster
         setup = outline(goal, outer)
         pipeline = outer.pipeline
+        # Phase 1: memory. An outer choice without any fitting inner one is dropped at once.
         least = goal.correction.least * _least_memory(setup, outer, ranks=cluster.gpus)
         if least > self.allowed:
             return None
+        # Phase 2: seconds of each kind of layer.
         speeds = Speeds.of(cluster.gpu, goal.constants, setup)
         degrees = (outer.tensor, outer.context, outer.expert)
         if degrees not in self.spans:
+            # Axes of equal degrees lie on the same links.
             self.spans[degrees] = fabric(setup, cluster, goal.constants).inner
         spans = self.spans[degrees]
         kinds = [
@@ -66,6 +69,7 @@ class OuterBounds:
             for kind, count in setup.kinds()
         ]
         head = head_passes(setup, speeds, spans)
+        # The minimum over all kinds keeps the bound below every partition.
         self.layers[outer] = (
             min(layer.forward.total for layer, _ in kinds),
             min(layer.input.total for layer, _ in kinds),
@@ -76,6 +80,7 @@ class OuterBounds:
             for layer, count in kinds
         )
         work += head.forward.total + head.input.total + head.weight.total
+        # Phase 3: spread evenly over the stages, which no schedule can beat.
         return setup.micro_batches * work / pipeline + goal.constants.step
 
     def ramp(self, scheduled: Scheduled) -> float:
@@ -89,6 +94,7 @@ class OuterBounds:
             return 0.0
         forward, back, weight = self.layers[outer]
         whole = forward + back + weight
+        # Split backward passes let weight gradients fill the end of the pipeline.
         ramp = forward if schedule.splits_backward else whole
         stages = outer.pipeline * scheduled.stages_per_rank
         if stages > goal.config.model.layers:
@@ -103,6 +109,7 @@ class OuterBounds:
             ),
             goal.config.tokens_per_sample,
         )
+        # The bound of a rank: wait for the first micro-batch, then all own work.
         most = max(before * ramp + micro_batches * own * whole for own, before in shares)
         return most + goal.constants.step
 
@@ -111,6 +118,7 @@ def outline(goal: Goal, outer: Outer) -> TrainingSetup:
     """Return the setup of an outer choice, with one stage per rank and without sharding."""
     config, data = goal.config, _copies(goal, outer)
     memory = chosen_memory(config.memory, outer)
+    # Blocks need at least the memory and time that full has without copies.
     if outer.recompute is Recompute.BLOCKS:  # never less than full, without copies
         full, nowhere = Recompute.FULL, Offload.NONE
         memory = replace(memory, recompute=full, offload_activations=nowhere)
@@ -160,6 +168,7 @@ def least_state(setup: TrainingSetup, *, ranks: int) -> float:
     on_device = host.offload_parameters == "none" and host.offload_optimizer == "none"
     copy = setup.width * weights(setup.model) / ranks if setup.frozen_copy else 0.0
     learns_all = setup.lora is None and setup.learning == (1.0, 1.0)
+    # 8 bytes: fp32 weights and one moment. Every optimizer has at least these.
     state = 8.0 * weights(setup.model) / ranks if on_device and learns_all else 0.0
     return copy + state
 
@@ -188,7 +197,9 @@ def _least_memory(setup: TrainingSetup, outer: Outer, *, ranks: int) -> float:
     kept = 0.0
     on_device = setup.memory.offload_activations is Offload.NONE
     if outer.recompute is not Recompute.BLOCKS and on_device:
+        # At most as many micro-batches are alive as the pipeline has stages.
         alive = min(setup.micro_batches, pipeline)
+        # One layer fewer than the mean bounds uneven partitions.
         fewest = range(max(1, layers // pipeline - 1))
         kept = alive * min(activations.layers_kept(kind, fewest) for kind, _ in setup.kinds())
     return kept + least_state(setup, ranks=ranks) + CONTEXT_BYTES

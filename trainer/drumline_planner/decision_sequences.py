@@ -59,13 +59,16 @@ class DecisionSequence:
 def batch_too_small(goal: Goal, best: Planned | None) -> DecisionSequence | None:
     """Return measures for fewer sequences than GPUs."""
     gpus, batch = goal.cluster.gpus, goal.config.global_batch_size
+    # With a sequence for each GPU, data parallelism can use them all.
     if batch >= gpus:
         return None
+    # The smallest multiple of the batch that fills the GPUs.
     enough = -(-gpus // batch) * batch
     alone = {"tensor": 1, "pipeline": 1, "context": 1}
     larger = with_batch(goal, enough)
     name = f"a batch of {enough}"
     measures = [_measure(name, larger) if best is None else _measure_scaled(name, larger, best)]
+    # One axis at a time shows which one costs least.
     for axis in ("context", "tensor", "pipeline"):
         fixed = {name: degree for name, degree in alone.items() if name != axis}
         measures.append(_measure(f"{axis} parallelism alone", _keeping(goal, fixed)))
@@ -191,6 +194,7 @@ def _long_sentences(measures: list[Measure], total_tokens: float) -> Iterator[st
             "None of the measures makes it shorter, because the batch is too small for more GPUs."
         )
         return
+    # Tokens per GPU-second are the inverse of the cost.
     cheapest = max(better, key=lambda each: each.tokens_per_gpu_second)
     hours = planned.tokens_per_gpu_second / cheapest.tokens_per_gpu_second
     yield (
@@ -211,6 +215,7 @@ def _long_sentences(measures: list[Measure], total_tokens: float) -> Iterator[st
 
 
 def _rises(measure: Measure, planned: Measure) -> bool:
+    # 2 % is below the accuracy of the prediction.
     return (measure.tokens_per_second or 0.0) > 1.02 * (planned.tokens_per_second or 0.0)
 
 

@@ -69,6 +69,7 @@ def check_memory(config: TrainerConfig, *, cluster: GpuCluster) -> MemoryCheck |
     if needed is None:
         return None
     change: MemoryChange | None = None
+    # Changes are generated lazily: the first that fits ends the work.
     if needed > capacity:
         change = next(
             (change for change in _changes(config, cluster) if change.needed_bytes <= capacity),
@@ -88,10 +89,12 @@ def _needed(config: TrainerConfig, cluster: GpuCluster) -> float | None:
     if model.family is Family.TRANSFORMERS:
         return None
     stages = degrees.pipeline * (degrees.stages_per_rank or 1)
+    # Bounds in place of a time limit, so that equal input gives equal output.
     if stages > _MAX_STAGES or model.layers > _MAX_LAYERS:
         return None
     if degrees.data_parallel is DataParallel.PARAMETER_SERVER or degrees.local_sgd is not None:
         return None
+    # Automatic layouts fit if the smallest one fits.
     if is_auto(config):
         try:
             return smallest(goal_of(config, cluster)).bill.total
@@ -106,9 +109,11 @@ def _needed(config: TrainerConfig, cluster: GpuCluster) -> float | None:
 
 def _changes(config: TrainerConfig, cluster: GpuCluster) -> Iterator[MemoryChange]:
     """Yield possible changes, cheapest first, with the memory that they need."""
+    # Phase 1: settings at the same number of ranks.
     settings = list(_settings(config, cluster))
     last = settings[-1] if settings else {}
     tries = [(fields, 1) for fields in settings]
+    # Phase 2: more ranks, without settings and with all of them.
     tries += [(fields, factor) for factor in _FACTORS for fields in ({}, last)]
     for fields, factor in tries:
         ranks = factor * cluster.gpus
@@ -123,6 +128,7 @@ def _changes(config: TrainerConfig, cluster: GpuCluster) -> Iterator[MemoryChang
 
 def _settings(config: TrainerConfig, cluster: GpuCluster) -> Iterator[dict[str, str]]:
     """Yield fields by name, one setting for each measure. Cheap earlier settings are kept."""
+    # Offloading comes after the settings of the device, since it costs more time.
     offload = {"memory.offload_optimizer": Offload.CPU.value}
     if is_auto(config):
         yield offload
@@ -130,6 +136,7 @@ def _settings(config: TrainerConfig, cluster: GpuCluster) -> Iterator[dict[str, 
     least: dict[str, str] = {}
     micro = TrainingSetup.of(config, Layout.of(config.parallelism, world_size=cluster.gpus))
     size = micro.micro_batch
+    # Smaller micro-batches lower activations only.
     while size > 1:
         size //= 2
         yield {"micro_batch_size": str(size)}
@@ -138,6 +145,7 @@ def _settings(config: TrainerConfig, cluster: GpuCluster) -> Iterator[dict[str, 
         config.parallelism.data_parallel is DataParallel.FSDP and micro.layout.pipeline == 1
     )
     slices: dict[str, str] = {}
+    # Sharded gradients cost more messages.
     if accumulates and not micro.memory.shard_gradients:
         slices = {"memory.shard_gradients": "true"}
         yield slices
@@ -154,6 +162,7 @@ def _settings(config: TrainerConfig, cluster: GpuCluster) -> Iterator[dict[str, 
         yield sharded
         least |= sharded
         yield least
+    # A tensor degree beyond the domain would cross slow links.
     tensor = 2 * config.parallelism.tensor
     while tensor <= cluster.domain:
         yield {"parallelism.tensor": str(tensor)}

@@ -74,6 +74,7 @@ def cluster_of(
         ConfigError: a size is not positive, or the oversubscription is below 1.
     """
     wiring = wiring or Wiring()
+    # GPUs with a rack-scale domain keep it. Others have the node as their domain.
     size = domain or max(gpu.domain if gpu.domain > 8 else 1, gpus_per_node)
     for name, value in (("domain", size), ("gpus_per_node", gpus_per_node)):
         if value < 1:
@@ -87,14 +88,17 @@ def cluster_of(
         bandwidth, latency = inside.bandwidth, inside.latency
     levels = [Level(name="domain", gpus=size, bandwidth=bandwidth, latency=latency)]
     group = wiring.group * (8 if wiring.topology is Topology.RAIL else 1)
+    # A level without oversubscription is as fast as the outer one, so it is left out.
     if group < gpus and wiring.oversubscription > 1:
         levels.append(
             Level(name="group", gpus=group, bandwidth=network.bandwidth, latency=network.latency)
         )
+    # A dragonfly's minimal path between groups crosses one more switch.
     hops = 2.0 if wiring.topology is Topology.DRAGONFLY and group < gpus else 1.0
     outer = wiring.oversubscription if group < gpus else 1.0
     levels.append(
         Level(
+            # The outermost level holds all ranks.
             name="cluster",
             gpus=max(gpus, size),
             bandwidth=network.bandwidth / outer,
@@ -128,6 +132,7 @@ class Span:
         """Return the seconds until every rank has `size` bytes, or its part of their sum."""
         if self.ranks == 1:
             return 0.0
+        # A ring sends each rank's part to n - 1 others.
         return self.latency + size * (self.ranks - 1) / self.ranks / self.bandwidth
 
     def all_to_all(self, size: float) -> float:
@@ -135,6 +140,7 @@ class Span:
         if self.ranks == 1:
             return 0.0
         each = size / self.ranks
+        # Each level carries the messages to ranks that are first reached there.
         return self.latency + sum(count * each / speed for count, speed in self.reach)
 
 
@@ -161,6 +167,7 @@ def _span(levels: tuple[Level, ...], ranks: int, stride: int, efficiency: LinkEf
     reach: list[tuple[int, float]] = []
     for index, level in enumerate(levels):
         last = index == len(levels) - 1
+        # Ranks with a stride: a level holds fewer of them.
         members = ranks if last else min(ranks, max(1, level.gpus // stride))
         if members <= inside:
             continue
@@ -171,6 +178,7 @@ def _span(levels: tuple[Level, ...], ranks: int, stride: int, efficiency: LinkEf
         direct = speed
         reach.append((members - inside, speed))
         parts = members / inside
+        # Rings inside a domain, trees across nodes, as NCCL chooses.
         hops = members - 1 if index == 0 else math.ceil(math.log2(parts))
         latency += hops * level.latency * efficiency.latency
         inside, crosses = members, index

@@ -113,9 +113,11 @@ def slice_of(config: TrainerConfig, layout: Layout, *, host: RehearsalHost) -> R
             "model.family: image models cannot be rehearsed, because no images are available"
         )
     plain = _plain(config, on_gpu=bool(host.gpu))
+    # Combinations with more kinds of parallelism come first, so the first legal one is the best.
     for degrees in _degrees(layout, host):
         sliced = _sliced(plain, layout, degrees)
         ranks = math.prod(degrees[:5])
+        # A combination that the rules reject is skipped, and the next one has fewer kinds.
         if violations(sliced, world_size=ranks):
             continue
         sliced = _shrunk(sliced, ranks=ranks, host=host)
@@ -129,6 +131,7 @@ def comparisons(rehearsed: RehearsedSlice, measured: SliceMeasurement) -> tuple[
     """Return the predicted and the measured memory of the slice."""
     setup = _setup(rehearsed.config, rehearsed.ranks, on_gpu=bool(measured.gpu))
     lines = rank_lines(setup, 0)
+    # Without FSDP the low-precision copy is state that stays, not a gathered unit.
     weights_move = not setup.sharded and setup.lora is None
     held = [line for line in lines if is_state(line)]
     # copies that are not gathered stay, and are counted with the weights
@@ -140,6 +143,7 @@ def comparisons(rehearsed: RehearsedSlice, measured: SliceMeasurement) -> tuple[
             measured=measured.state_bytes,
         )
     ]
+    # Part 2: only where autograd's hooks see everything that is kept.
     if measured.kept_bytes is not None:
         parts.append(
             ComparedPart(
@@ -148,12 +152,14 @@ def comparisons(rehearsed: RehearsedSlice, measured: SliceMeasurement) -> tuple[
                 measured=measured.kept_bytes,
             )
         )
+    # Part 3: the peak covers all temporary memory, so it replaces the part before.
     if measured.peak_bytes is not None:
         moving = [line for line in lines if is_moving(line) and line not in held]
         parts.append(
             ComparedPart(
                 part="all temporary memory",
                 predicted=sum(line.size for line in moving),
+                # At least 1 byte, so that the factor is defined.
                 measured=max(1, measured.peak_bytes - measured.state_bytes),
             )
         )
@@ -164,6 +170,7 @@ def _counted(setup: TrainingSetup, held: list[Line]) -> float:
     """Return the bytes at the time when the optimizer begins."""
     sizes = {line.name: line.size for line in held}
     if setup.lora is None:  # summed and shared out by then, as the moments are
+        # AdamW has two moments, the others one. Gradients are as large as one moment.
         moments = 2 if setup.optimizer is OptimizerKind.ADAMW else 1
         sizes["gradients"] = sizes["optimizer state"] / moments
     return sum(sizes.values())
@@ -176,11 +183,13 @@ def correction_of(parts: Sequence[ComparedPart]) -> MemoryCorrection:
         ConfigError: a part is so far off that the slice does not represent the run.
     """
     for each in parts:
+        # A factor outside of the range shows an error of the bill or of the slice.
         if not _FACTORS[0] <= each.factor <= _FACTORS[1]:
             raise ConfigError(
                 f"rehearsal: {each.part} used {each.factor:.2g} times the predicted memory. This"
                 " is too far off to correct; please report it"
             )
+    # The last part has precedence: the peak if there is one.
     state, *moving = parts
     return MemoryCorrection(
         state=state.factor, moving=moving[-1].factor if moving else UNCORRECTED.moving
@@ -238,6 +247,7 @@ def _sliced(config: TrainerConfig, layout: Layout, degrees: tuple[int, ...]) -> 
     tensor, context, pipeline, data, copies, expert = degrees
     written = config.parallelism
     per_rank = layout.stages_per_rank if pipeline > 1 else 1
+    # A pipeline needs two micro-batches for each rank to reach its steady state.
     micro_batches = 2 * pipeline if pipeline > 1 else 1
     share = config.global_batch_size // layout.batch_ranks
     size = min(config.micro_batch_size or share, share)
@@ -262,6 +272,7 @@ def _sliced(config: TrainerConfig, layout: Layout, degrees: tuple[int, ...]) -> 
 
 def _shrunk(config: TrainerConfig, *, ranks: int, host: RehearsalHost) -> TrainerConfig:
     """Halve samples, positions, vocabulary or widths until the slice fits the host."""
+    # Samples first, since widths change the kinds of kernels.
     measures = (_fewer_samples, _fewer_positions, _fewer_words, _fewer_experts, _narrower)
     while not _affordable(config, ranks=ranks, host=host):
         for measure in measures:
@@ -273,6 +284,7 @@ def _shrunk(config: TrainerConfig, *, ranks: int, host: RehearsalHost) -> Traine
                 config = smaller
                 break
         else:
+            # No measure shrinks the slice any further.
             raise ConfigError(
                 "rehearsal: the smallest slice does not fit on this machine, whose"
                 f" {host.devices} ranks have {host.memory_bytes / 2**30:.1f} GiB each"
@@ -286,9 +298,11 @@ def _affordable(config: TrainerConfig, *, ranks: int, host: RehearsalHost) -> bo
     if not host.gpu:  # without the context and the buffers of CUDA and NCCL
         lines = tuple(line for line in lines if is_state(line) or is_moving(line))
     allowed = host.memory_bytes if host.gpu else min(host.memory_bytes, _MOST_BYTES)
+    # 20 % stay free for memory that the bill does not count.
     if sum(line.size for line in lines) > 0.8 * allowed:
         return False
     flops = flops_of_run(config)
+    # On CPUs the operations limit the duration.
     return bool(host.gpu) or flops * setup.global_tokens <= _MAX_FLOPS
 
 
@@ -324,6 +338,7 @@ def _narrower(config: TrainerConfig) -> TrainerConfig | None:
     if half < _LEAST_WIDTH or model.heads % 2:
         return None
     expert = model.expert_ffn_size
+    # Halving both sizes keeps the ratio of heads to features.
     return _with_model(
         config,
         hidden_size=half,
@@ -348,6 +363,7 @@ def _kept(setup: TrainingSetup) -> float:
     """Return the bytes that autograd keeps on rank 0 at their maximum."""
     layout, model = setup.layout, setup.model
     partition, in_flight = setup.stage_layers(), ranks_in_flight(setup)
+    # The tables of positions are shared by all layers.
     tables = 0.0
     if setup.recompute is not Recompute.NONE and model.family is Family.LLAMA:
         # rotary tables are then kept by recompute itself, not by autograd

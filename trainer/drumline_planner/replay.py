@@ -86,8 +86,10 @@ _SLOT = {way: slot for slot, way in enumerate(_SLOTS)}
 
 
 def _walked(program: _Program, stages: Sequence[StageSeconds], *, ranks: int) -> Replay:
+    # Index 4 · stage + pass: a list lookup is faster than a method call in this loop.
     costs = [seconds for stage in stages for seconds in map(stage.of, _SLOTS)]
     free = [0.0] * ranks
+    # Entry 0 is the source of actions that wait for nothing.
     done: list[float] = [0.0]
     for rank, slot, source in zip(program.ranks, program.slots, program.sources, strict=True):
         at, ready = free[rank], done[source]
@@ -120,6 +122,7 @@ def _program(actions: Order) -> _Program:
 
     Completed actions are kept in lists by stage, then by micro-batch.
     """
+    # The arrays need the last stage and the number of micro-batches.
     last = max(stage for own in actions for stage, _, _ in own)
     micros = 1 + max(micro for own in actions for _, _, micro in own)
     forwards, backwards = [0] * ((last + 1) * micros), [0] * ((last + 1) * micros)
@@ -127,6 +130,7 @@ def _program(actions: Order) -> _Program:
     ranks, slots, sources = list[int](), list[int](), list[int]()
     count, left = 0, sum(map(len, actions))
     forward, weight = Pass.FORWARD, Pass.WEIGHT
+    # Rounds over the ranks: each rank advances until an action waits.
     while left > count:
         before = count
         for rank, own in enumerate(actions):
@@ -134,6 +138,8 @@ def _program(actions: Order) -> _Program:
             while position < end:
                 stage, way, micro = own[position]
                 place = stage * micros + micro
+                # The weight pass follows the input pass on the same rank, so it waits for no other
+                # rank.
                 if way is weight:
                     source = 0
                 elif way is forward:
@@ -142,6 +148,8 @@ def _program(actions: Order) -> _Program:
                         break
                     forwards[place] = count + 1
                 else:
+                    # Backward of the last stage waits for its own forward, others for the next
+                    # stage.
                     source = forwards[place] if stage == last else backwards[place + micros]
                     if not source:
                         break
@@ -152,6 +160,7 @@ def _program(actions: Order) -> _Program:
                 count += 1
                 position += 1
             at[rank] = position
+        # A whole round without progress means a cycle.
         if count == before:
             raise ValueError("the order has a cycle")
     own_stages = tuple(frozenset(stage for stage, _, _ in own) for own in actions)
@@ -182,11 +191,14 @@ def pipeline_seconds(
 
     rounds = (micro_batches - _SETTLED * ranks) // ranks
     looped = schedule in (Schedule.INTERLEAVED, Schedule.ZERO_BUBBLE)
+    # Short steps are walked. Looped schedules repeat only in whole rounds.
     if rounds < 1 or (looped and micro_batches % ranks):
         return replay(micro_batches)
+    # The difference of two short runs is the time of one round.
     shorter = replay(micro_batches - (rounds + 1) * ranks)
     short = replay(micro_batches - rounds * ranks)
     works = [long - less for long, less in zip(short.busy, shorter.busy, strict=True)]
+    # A rank's own work bounds a round from below.
     more = max(short.seconds - shorter.seconds, *works)
     busy = zip(short.busy, works, strict=True)
     return Replay(

@@ -67,6 +67,7 @@ def summary(scored: Sequence[Scored]) -> ErrorSummary:
     """Return the summary of the errors."""
     timed = [each for each in scored if each.error is not None]
     errors = sorted(abs(each.error or 0.0) for each in timed)
+    # Rows count if they state a time or that the layout did not fit.
     said = [each for each in scored if each.measured.seconds is not None or not each.measured.ran]
     right = sum(each.bill.fits == each.measured.ran for each in said)
     memory = [
@@ -77,6 +78,7 @@ def summary(scored: Sequence[Scored]) -> ErrorSummary:
     return ErrorSummary(
         rows=len(timed),
         mean_absolute=_mean(errors),
+        # The 90th percentile without interpolation.
         ninetieth=errors[min(len(errors) - 1, math.ceil(0.9 * len(errors)) - 1)] if errors else 0.0,
         spearman=_spearman(timed),
         regret=_regret(timed),
@@ -106,6 +108,7 @@ def _spearman(timed: Sequence[Scored]) -> float:
     ours = _ranks([each.predicted.seconds for each in timed])
     middle = (len(timed) - 1) / 2
     covariance = sum((a - middle) * (b - middle) for a, b in zip(theirs, ours, strict=True))
+    # Spearman's coefficient without ties: both rankings have the same variance.
     return covariance / sum((a - middle) ** 2 for a in theirs)
 
 
@@ -122,6 +125,7 @@ def _regret(timed: Sequence[Scored]) -> float:
     lost: list[float] = []
     for group in groups.values():
         if len(group) > 1:
+            # Choose by the prediction and pay the measured time.
             chosen = min(group, key=lambda each: each.predicted.seconds)
             best = min(each.measured.seconds or 0.0 for each in group)
             lost.append((chosen.measured.seconds or 0.0) / best - 1)
@@ -134,6 +138,7 @@ def _anchored(timed: Sequence[Scored]) -> float | None:
         groups.setdefault(each.measured.code_base, []).append(each)
     errors: list[float] = []
     for first, *following in groups.values():
+        # The first row calibrates the code base, so the others test the relations.
         scale = (first.measured.seconds or 0.0) / first.predicted.seconds
         errors += [
             abs(each.predicted.seconds * scale / (each.measured.seconds or 1.0) - 1)

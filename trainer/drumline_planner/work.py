@@ -121,8 +121,8 @@ class Speeds:
 
     @classmethod
     def of(cls, gpu: GpuModel, constants: Constants, setup: TrainingSetup) -> Speeds:
-        # Gain over the datasheet: sustained clocks, then the calibrated efficiency.
         """Return the speeds for the precision in which the setup multiplies."""
+        # Gain over the datasheet: sustained clocks, then the calibrated efficiency.
         dense = gpu.bf16_flops * gpu.sustained * constants.matmul
         if setup.width == 4:  # TF32 at best
             dense /= 2
