@@ -50,6 +50,7 @@ def _gpu(
     return GpuModel(
         name=name,
         memory_bytes=int(memory_gib * _GIB),
+        # The peak is that of the chip, whatever the memory of its variant.
         bf16_flops=PEAK_BF16_FLOPS[name.split("-", maxsplit=1)[0]],
         fp8_flops=fp8,
         sustained=sustained,
@@ -136,6 +137,7 @@ class GpuCluster:
 
     def __post_init__(self) -> None:
         """Validate. Raises ConfigError."""
+        # Bounds that the cost formulas divide by.
         if self.gpus < 1:
             raise ConfigError(f"gpus: must be at least 1, not {self.gpus}")
         for level in self.levels:
@@ -148,6 +150,7 @@ class GpuCluster:
     @property
     def domain(self) -> int:
         """GPUs in a domain of the innermost level. Tensor parallelism should not exceed it."""
+        # A small cluster can be part of one domain.
         return min(self.levels[0].gpus, self.gpus) if self.levels else 1
 
 
@@ -157,6 +160,7 @@ def named_gpu(name: str) -> GpuModel:
     Raises:
         ConfigError: the name is unknown; the message suggests the nearest.
     """
+    # Cloud catalogs and drivers spell names with spaces, underscores and vendors.
     wanted = name.strip().lower().replace("_", "-").replace(" ", "-")
     by_name = {known.lower(): known for known in (*GPU_MODELS, *_ALIASES)}
     known = by_name.get(wanted) or by_name.get(wanted.removeprefix("nvidia-").removeprefix("amd-"))

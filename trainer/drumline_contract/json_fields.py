@@ -25,6 +25,7 @@ def json_object(body: bytes, limit: int) -> dict[str, Any]:
     Raises:
         ContractError: the body is larger than `limit` bytes, or not a JSON object.
     """
+    # Check the size first: the parser's memory grows with the body.
     if len(body) > limit:
         raise ContractError(f"body of {len(body)} bytes is over the limit of {limit}")
     try:
@@ -43,6 +44,7 @@ def text(raw: dict[str, Any], key: str, *, limit: int = 2048) -> str:
         ContractError: it is not a string, or too long.
     """
     value = raw.get(key, "")
+    # A missing key is the default, so older peers can leave the field out.
     if not isinstance(value, str) or len(value) > limit:
         raise ContractError(f"{key}: must be a string of at most {limit} characters")
     # JSON can spell half a character (a lone surrogate), which no later encoder accepts.
@@ -63,6 +65,7 @@ def choice(raw: dict[str, Any], key: str, kind: type[Choice]) -> Choice:
 
 def choices(raw: dict[str, Any], key: str, kind: type[Choice]) -> tuple[Choice, ...]:
     """Read members of an enumeration, at most as many as it has; a missing key gives none."""
+    # The number of members bounds the list.
     return tuple(
         choice({key: item}, key, kind) for item in array(raw, key, most=len(kind), optional=True)
     )
@@ -137,6 +140,7 @@ def objects(raw: Mapping[str, Any], key: str, *, limit: int) -> list[dict[str, A
 def counts(raw: dict[str, Any], key: str) -> dict[str, int]:
     """Read numbers by name; a missing key gives none."""
     value = raw.get(key, {})
+    # A small bound suffices for counters by class.
     if not isinstance(value, dict) or len(cast("dict[Any, Any]", value)) > 16:
         raise ContractError(f"{key}: must be an object of at most 16 counts")
     counts = cast("dict[str, Any]", value)
@@ -158,6 +162,7 @@ def integer(raw: Mapping[str, Any], key: str, *, low: int = 0, high: int = 1 << 
         ContractError: it is missing, not an integer, or out of bounds.
     """
     value = raw.get(key)
+    # bool is a subclass of int. 2^53 is exact in every JSON reader.
     if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
         raise ContractError(f"{key}: must be an integer in {low}..{high}")
     return value
@@ -197,6 +202,7 @@ def optional_number(raw: dict[str, Any], key: str) -> float | None:
     value = raw.get(key)
     if value is None:
         return None
+    # The same for numbers: true is not 1.
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ContractError(f"{key}: must be a number")
     # False for a NaN too; compared before it is converted, as an integer may be of any size

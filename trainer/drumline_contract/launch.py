@@ -81,12 +81,14 @@ class LaunchSettings:
         """
         raw = read.json_object(text.encode(), MAX_LAUNCH_BYTES)
         preload = read.exact_texts(raw, "preload", most=MAX_PRELOADS)
+        # Only names: the list becomes an import in the standby process.
         if not all(map(is_module_name, preload)):
             raise read.ContractError("preload: must be names of Python modules")
         return cls(
             launch=read.choice(raw, "launch", Launch),
             notice_signal=(
                 read.choice(raw, "notice_signal", NoticeSignal)
+                # Older operators do not set the fields that are looked up with `in`.
                 if "notice_signal" in raw
                 else NoticeSignal.SIGTERM
             ),

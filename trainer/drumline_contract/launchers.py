@@ -96,7 +96,9 @@ def launcher_of(command: Sequence[str]) -> str | None:
         command: program and arguments.
     """
     words = list(command)
+    # The bound ends chains of wrappers that would never end otherwise.
     for _ in range(_MAX_DEPTH):
+        # VAR=value in front of a command, as in a shell.
         while words and _ASSIGNMENT.match(words[0]):
             words = words[1:]
         program = PurePosixPath(words[0]).name if words else ""
@@ -106,6 +108,7 @@ def launcher_of(command: Sequence[str]) -> str | None:
             return _launcher_of_python(words[1:])
         if program in SHELLS:
             inner = _shell_command(words[1:])
+            # A script may start ranks or not, so the answer is unknown.
             if inner is None:
                 return None
             words = inner
@@ -120,11 +123,13 @@ def _launcher_of_python(words: Sequence[str]) -> str:
     at = 0
     while at < len(words):
         word = words[at]
+        # Options may be joined: -um is -u and -m.
         if module := _MODULE_OPTION.fullmatch(word):
             name = module[1] or (words[at + 1] if at + 1 < len(words) else "")
             return name if name.removesuffix(".__main__") in LAUNCHER_MODULES else ""
         if not word.startswith("-"):
             name = PurePosixPath(word).name
+            # A path to a launcher's file counts as its module.
             return name if name in LAUNCHERS else _module_of_file(word)
         at += 2 if word in _PYTHON_VALUES else 1
     return ""
@@ -142,6 +147,7 @@ def _shell_command(words: Sequence[str]) -> list[str] | None:
     for at, word in enumerate(words):
         if not word.startswith(("-", "+")):
             return None
+        # -c can be joined with other options, as in -lc.
         if "c" in word and not word.startswith("--"):
             text = words[at + 1] if at + 1 < len(words) else ""
             return None if _SHELL_SYNTAX.search(text) else _split(text) or None
@@ -154,6 +160,7 @@ def _behind(program: str, words: Sequence[str]) -> list[str]:
     at, leading = 0, _LEADING_WORDS.get(program, 0)
     while at < len(words):
         word = words[at]
+        # Behind -- everything is the command.
         if word == "--":
             return list(words[at + 1 :])
         if program == "env" and word in ("-S", "--split-string"):
@@ -163,6 +170,7 @@ def _behind(program: str, words: Sequence[str]) -> list[str]:
             at += 2
         elif word.startswith("-") or (program == "env" and _ASSIGNMENT.match(word)):
             at += 1
+        # Some wrappers have a positional word of their own first.
         elif leading:
             at, leading = at + 1, leading - 1
         elif program in _RUNNERS and word in _SUBCOMMANDS:

@@ -73,6 +73,7 @@ class Layout:
         Raises:
             ConfigError: the degrees do not divide the number of ranks.
         """
+        # Data parallelism takes the ranks that remain.
         taken = config.tensor * config.context * config.pipeline
         fsdp = config.data_parallel is DataParallel.FSDP
         if not fsdp and config.replicate != 1:
@@ -80,6 +81,7 @@ class Layout:
                 f"parallelism.replicate: is for fsdp; {config.data_parallel} replicates over all"
                 " ranks that are left, so leave it out"
             )
+        # The product must divide the world, or some ranks would have no place.
         if world_size % (taken * config.replicate):
             product = taken * config.replicate
             raise ConfigError(
@@ -87,6 +89,7 @@ class Layout:
                 " tensor, context, pipeline and replicate;"
                 f" {nearest_divisors(product, of=world_size)} would do"
             )
+        # FSDP splits the rest into copies and shards. The other kinds only have copies.
         left = world_size // taken
         interleaves = config.pipeline > 1 and config.schedule.interleaves
         return cls(
@@ -128,6 +131,7 @@ class Layout:
 
     def coordinate(self, rank: int) -> Coordinate:
         """Return the coordinates of a rank on the basic axes."""
+        # Peel off the axes from the fastest to the slowest.
         rest, tensor = divmod(rank, self.tensor)
         rest, context = divmod(rest, self.context)
         rest, shard = divmod(rest, self.shard)
@@ -142,11 +146,13 @@ class Layout:
 
     def group_of(self, axis: Axis, rank: int) -> tuple[int, ...]:
         """Return the group on this axis that contains the rank."""
+        # Groups are cached, so this is a search in one axis only.
         return next(ranks for ranks in self.groups(axis) if rank in ranks)
 
     def with_replicas(self, copies: int) -> Layout:
         """Return the layout of `copies` replicas of the model that step without the others."""
         servers = self.data_parallel is DataParallel.PARAMETER_SERVER
+        # One node's copies sum their gradients as DDP before the server sees them.
         kind = DataParallel.DDP if servers else self.data_parallel
         return replace(self, replicate=copies, data_parallel=kind)
 
@@ -159,8 +165,10 @@ class Layout:
 
     def stages_of(self, pipeline: int) -> tuple[int, ...]:
         """Return the stages at this place of the pipeline, in the order of the model."""
+        # The V: a rank holds a stage from the front and its mirror from the back.
         if self.pipeline > 1 and self.schedule.is_v_shaped:
             return (pipeline, self.stages - 1 - pipeline)
+        # The loop: stages go around the ranks.
         return tuple(range(pipeline, self.stages, self.pipeline))
 
     def __str__(self) -> str:
@@ -170,6 +178,7 @@ class Layout:
         """
         several = f" x{self.stages_per_rank}" if self.stages_per_rank > 1 else ""
         parts = [f"PP{self.pipeline} ({self.schedule}{several})"] if self.pipeline > 1 else []
+        # HSDP names both degrees, so that the text is unambiguous.
         hybrid = self.data_parallel is DataParallel.FSDP and self.replicate > 1
         parts += [f"HSDP{self.replicate}x{self.shard}"] if hybrid else []
         data = self.replicate * self.shard
@@ -186,9 +195,12 @@ class Layout:
     def group_key(self, axis: Axis, rank: int) -> tuple[int, ...]:
         """Return the rank's coordinates on all other axes. Ranks with equal keys form a group."""
         at = self.coordinate(rank)
+        # Position along fsdp: shard, then context.
         fsdp = at.shard * self.context + at.context
+        # Position along dp: replica, shard, context.
         data = at.replicate * self.shard * self.context + fsdp
         sharded = self.data_parallel is DataParallel.FSDP
+        # Experts are taken from the innermost ranks, which are closest in the network.
         experts = fsdp if sharded else data
         match axis:
             case Axis.PIPELINE:
@@ -219,5 +231,6 @@ def _groups(layout: Layout, axis: Axis) -> tuple[tuple[int, ...], ...]:
     """Compute the groups of an axis. Cached, because callers ask once per weight."""
     sets: dict[tuple[int, ...], list[int]] = {}
     for rank in range(layout.world_size):
+        # Ranks ascend, so each group is in the order of its axis on every rank.
         sets.setdefault(layout.group_key(axis, rank), []).append(rank)
     return tuple(tuple(ranks) for ranks in sets.values())

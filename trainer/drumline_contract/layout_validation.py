@@ -75,6 +75,7 @@ def violations(config: TrainerConfig, *, world_size: int) -> tuple[Violation, ..
     try:
         layout = Layout.of(config.parallelism, world_size=world_size)
     except ConfigError as error:
+        # `Layout.of` raises one error type for two causes, and tests and events need the cause.
         about_copies = str(error).startswith("parallelism.replicate")
         reason = ViolationReason.REPLICATE if about_copies else ViolationReason.WORLD_SIZE
         return (Violation(reason=reason, text=str(error)),)
@@ -88,9 +89,12 @@ def worker_layout(layout: Layout, config: TrainerConfig) -> tuple[Layout, Traine
     servers the copies of a node. Its global batch is its share of the run's.
     """
     degrees = config.parallelism
+    # Each worker sees its share only, so all later rules apply to one worker.
     if not degrees.independent:
         return layout, config
+    # Copies of a node sum their gradients first, so they form one worker.
     copies = degrees.server.copies_per_node if degrees.asynchronous else 1
+    # At least 1: a batch that does not divide is a violation of its own.
     batch = max(1, config.global_batch_size * copies // layout.replicate)
     return layout.with_replicas(copies), replace(config, global_batch_size=batch)
 
@@ -113,12 +117,16 @@ def micro_batch_count(layout: Layout, config: TrainerConfig) -> int:
     Without `micro_batch_size` the result is 1. With a pipeline it is the smallest valid divisor of
     the share that is at least twice the number of stages' ranks.
     """
+    # The share of one rank in sequences.
     share = max(1, config.global_batch_size // layout.batch_ranks)  # fewer samples are a violation
     if config.micro_batch_size is not None:
+        # Ceiling division: the last micro-batch may be smaller without a pipeline.
         return -(-share // config.micro_batch_size)
     if layout.pipeline == 1:
         return 1
+    # 2 micro-batches for each rank keep the bubble of 1F1B below a third.
     enough = max(min_micro_batches(layout), 2 * layout.pipeline)
+    # Divisors ascend, so the first valid one has the largest micro-batches.
     possible = (parts for parts in divisors(share) if parts >= enough and _even(layout, parts))
     return next(possible, share)
 
@@ -140,17 +148,21 @@ def shards_gradients(layout: Layout, config: TrainerConfig, *, learning: int | N
     chosen = config.memory.shard_gradients
     if chosen is not None:
         return chosen
+    # Without FSDP or with a pipeline, gradients are summed once by construction.
     if layout.data_parallel is not DataParallel.FSDP or layout.pipeline > 1:
         return False
+    # Adapters are small, so whole gradients cost little.
     if config.lora is not None:
         return False
     if learning is None:
         learning = learning_weights(config.model, trainable=config.trainable, freeze=config.freeze)
+    # fp32 gradients have 4 bytes. The tensor axis already divides them.
     return 4 * learning // layout.tensor > _MAX_WHOLE_GRADIENT_BYTES
 
 
 def divisors(number: int) -> list[int]:
     """Return the divisors of a positive number, ascending. O(sqrt(number))."""
+    # Pairs of divisors meet at the square root.
     small = [part for part in range(1, math.isqrt(number) + 1) if number % part == 0]
     large = [number // part for part in reversed(small) if part * part != number]
     return small + large
@@ -160,20 +172,26 @@ def _even(layout: Layout, parts: int) -> bool:
     """Return whether the micro-batches fill the rounds of the schedule."""
     if layout.schedule not in (Schedule.INTERLEAVED, Schedule.ZERO_BUBBLE):
         return True
+    # Rounds of equal size: the interleaved schedules have no partial round.
     return parts % max(1, parts // layout.pipeline) == 0
 
 
 def _violations(layout: Layout, config: TrainerConfig) -> Iterator[Violation]:
+    # Phase 1: rules of the whole run, before it is divided into workers.
     yield from _batch(layout, config)
     if layout.data_parallel is DataParallel.PARAMETER_SERVER:
         yield from _servers(layout, config.parallelism.server)
+    # Phase 2: rules of one worker.
     layout, config = worker_layout(layout, config)
+    # Modules of transformers are not cut, so the other rules do not apply.
     if config.model.family is Family.TRANSFORMERS:
         yield from _whole_modules(layout)
         return
+    # Phase 3: the axes, each on its own, so that a user sees all violations at once.
     yield from _tensor(layout, config.model)
     yield from _sequence(layout, config)
     yield from _experts(layout, config.model)
+    # Phase 4: features that need whole layers, logits or sequences.
     if config.lora is not None and config.lora.projections & {*EXPERT_PROJECTIONS}:
         yield from _adapted_experts(layout)
     if config.compile is not Compile.NONE:
@@ -182,6 +200,7 @@ def _violations(layout: Layout, config: TrainerConfig) -> Iterator[Violation]:
         yield from _preferences(layout)
     if config.evaluation is not None and config.evaluation.prompts is not None:
         yield from _prompts(layout)
+    # torch's pipeline calls backward on every stage, and a frozen stage has no graph.
     if layout.pipeline > 1 and config.freezes:
         field = "freeze" if config.trainable is None else "trainable"
         yield Violation(
@@ -189,6 +208,7 @@ def _violations(layout: Layout, config: TrainerConfig) -> Iterator[Violation]:
             text=f"{field}: every stage of a pipeline goes backward, and one that is frozen cannot;"
             " set parallelism.pipeline to 1, and share out the weights with fsdp",
         )
+    # Phase 5: the pipeline and its micro-batches.
     if layout.pipeline > 1:
         yield from _pipeline(layout, config)
         if config.global_batch_size >= layout.batch_ranks:  # else `_batch` has said what is wrong
@@ -215,6 +235,7 @@ def _adapted_experts(layout: Layout) -> Iterator[Violation]:
 
 
 def _compiled(layout: Layout) -> Iterator[Violation]:
+    # A compiled layer has one backward graph, which cannot be split.
     if layout.pipeline > 1 and layout.schedule.splits_backward:
         yield Violation(
             reason=ViolationReason.COMPILED,
@@ -225,6 +246,7 @@ def _compiled(layout: Layout) -> Iterator[Violation]:
 
 def _preferences(layout: Layout) -> Iterator[Violation]:
     axes = {"tensor": layout.tensor, "context": layout.context, "pipeline": layout.pipeline}
+    # Only the first axis is named: one sentence for one correction.
     cut = next((axis for axis, degree in axes.items() if degree > 1), None)
     if cut is not None:
         yield Violation(
@@ -279,6 +301,7 @@ def _servers(layout: Layout, server: ServerConfig) -> Iterator[Violation]:
 
 def _tensor(layout: Layout, model: ModelConfig) -> Iterator[Violation]:
     degree = layout.tensor
+    # The norm's mean runs over all heads, and a tensor rank holds only its own.
     if degree > 1 and model.query_key_norm_over_heads:
         yield Violation(
             reason=ViolationReason.HEAD_NORMS,
@@ -286,12 +309,14 @@ def _tensor(layout: Layout, model: ModelConfig) -> Iterator[Violation]:
             " model.query_key_norm_over_heads normalizes all of them together; use fsdp or"
             " pipeline",
         )
+    # The partial sums of an expert add up, and its bias would be added once for each rank.
     if degree > 1 and model.expert_bias:
         yield Violation(
             reason=ViolationReason.EXPERT_BIASES,
             text=f"parallelism.tensor: {degree} ranks add up what parts of an expert give, and with"
             " model.expert_bias each would add its bias; use expert parallelism",
         )
+    # Whole heads stay on a rank, because attention mixes features within a head.
     if model.heads % degree:
         yield Violation(
             reason=ViolationReason.HEADS,
@@ -304,6 +329,7 @@ def _tensor(layout: Layout, model: ModelConfig) -> Iterator[Violation]:
             text=f"parallelism.tensor: {degree} neither divides model.kv_heads {model.kv_heads} nor"
             f" is a multiple of them; use a divisor or a multiple of {model.kv_heads}",
         )
+    # Both sizes are cut: experts by expert_ffn_size, dense layers by ffn_size.
     ffn = ("expert_ffn_size", model.features_per_expert) if model.experts else ("ffn_size", 0)
     for field, size in (ffn, ("ffn_size", model.ffn_size)):
         if size % degree:
@@ -317,6 +343,7 @@ def _sequence(layout: Layout, config: TrainerConfig) -> Iterator[Violation]:
     model, length = config.model, config.data.sequence_length
     field = "data.sequence_length"
     if model.family is Family.VIT:
+        # A vision transformer has as many positions as patches and class tokens.
         field, length = "model.patch_size: positions of an image", model.image_positions
         if layout.context > 1:
             yield Violation(
@@ -324,12 +351,14 @@ def _sequence(layout: Layout, config: TrainerConfig) -> Iterator[Violation]:
                 text=f"parallelism.context: {layout.context}, but images are not cut by position;"
                 " use tensor or data parallelism",
             )
+    # Learned positions end there. Rotary positions have no such limit.
     if model.family is Family.GPT2 and length > model.max_positions:
         yield Violation(
             reason=ViolationReason.POSITIONS,
             text=f"data.sequence_length: {length} is over model.max_positions"
             f" {model.max_positions}",
         )
+    # The ring combines partial softmax results by their log-sum-exp. It knows no sinks and no caps.
     if model.writes_scores and layout.context > 1:
         field = "attention_sinks" if model.attention_sinks else "attention_softcap"
         yield Violation(
@@ -344,7 +373,10 @@ def _sequence(layout: Layout, config: TrainerConfig) -> Iterator[Violation]:
             " those of all positions, and model.sliding_window asks for the nearest only; use"
             " tensor or data parallelism",
         )
+    # Ring attention gives each rank one early and one late block to balance the causal mask, hence
+    # 2.
     parts = 2 * layout.context if layout.context > 1 else 1
+    # Sequence parallelism divides the positions of a context rank again.
     if layout.tensor > 1 and layout.sequence_parallel:
         parts = math.lcm(parts, layout.context * layout.tensor)
     if length % parts:
@@ -375,6 +407,7 @@ def _experts(layout: Layout, model: ModelConfig) -> Iterator[Violation]:
             reason=ViolationReason.EXPERTS,
             text=f"parallelism.expert: model.experts {model.experts} do not divide by {degree}",
         )
+    # Experts take ranks from those that hold different samples.
     shared_by = layout.shard if layout.data_parallel is DataParallel.FSDP else layout.replicate
     if shared_by * layout.context % degree:
         yield Violation(
@@ -385,6 +418,7 @@ def _experts(layout: Layout, model: ModelConfig) -> Iterator[Violation]:
 
 
 def _pipeline(layout: Layout, config: TrainerConfig) -> Iterator[Violation]:
+    # torch's schedules fix the number of stages of a rank.
     schedule, per_rank = layout.schedule, layout.stages_per_rank
     if schedule.is_v_shaped and per_rank != 2:
         wanted = "exactly 2"
@@ -405,6 +439,7 @@ def _pipeline(layout: Layout, config: TrainerConfig) -> Iterator[Violation]:
             text=f"parallelism.pipeline: {layout.stages} stages need as many layers; the model has"
             f" {config.model.layers}",
         )
+    # torch's selective checkpoint frees its kept results after the first backward pass.
     if schedule.splits_backward and config.memory.recompute is Recompute.SELECTIVE:
         yield Violation(
             reason=ViolationReason.SELECTIVE,
@@ -415,6 +450,7 @@ def _pipeline(layout: Layout, config: TrainerConfig) -> Iterator[Violation]:
 
 def _micro_batches(layout: Layout, config: TrainerConfig) -> Iterator[Violation]:
     parts, share = micro_batch_count(layout, config), config.global_batch_size // layout.batch_ranks
+    # torch's pipeline splits a batch into equal chunks.
     if share % parts:
         yield Violation(
             reason=ViolationReason.UNEVEN_MICRO_BATCHES,
@@ -441,9 +477,11 @@ def min_micro_batches(layout: Layout) -> int:
     """Return the smallest number of micro-batches that the schedule supports."""
     if layout.pipeline == 1:
         return 1
+    # Fewer micro-batches than ranks would leave some ranks without any in the steady state.
     match layout.schedule:
         case Schedule.ONE_F_ONE_B:
             return layout.pipeline
+        # DualPipeV fills the pipeline from both ends.
         case Schedule.DUAL_PIPE_V:
             return 2 * layout.pipeline
         case _:

@@ -94,6 +94,7 @@ class _Parser:
 
     def pattern(self) -> LinePattern:
         self._alternatives()
+        # A closing parenthesis ends the alternatives early.
         if self.at < len(self.text):
             raise self._error("a ) without its (")
         self._emit(PatternStep(PatternOp.MATCH))
@@ -104,18 +105,24 @@ class _Parser:
         self._sequence()
         if not self._takes("|"):
             return
+        # Cut out the first branch, insert the split before it, and append it again one place
+        # further.
         first = self.program[begin:]
         del self.program[begin:]
+        # The second branch begins after the first branch and its jump.
         self._emit(PatternStep(PatternOp.SPLIT, begin + 1, begin + len(first) + 2))
+        # Addresses in the branch move by one.
         self._copy(first, moved_by=1)
         jump = len(self.program)
         self._emit(PatternStep(PatternOp.JUMP))
         self._alternatives()
+        # The jump's target is known only now.
         self.program[jump] = PatternStep(PatternOp.JUMP, len(self.program))
 
     def _sequence(self) -> None:
         while self.at < len(self.text) and self.text[self.at] not in "|)":
             begin = len(self.program)
+            # Anchors match no character, so a repeat of them would be endless.
             repeatable = self._atom()
             if self.at < len(self.text) and self.text[self.at] in "*+?{":
                 if not repeatable:
@@ -134,6 +141,7 @@ class _Parser:
             case "[":
                 self._class()
             case ".":
+                # An empty negated set matches every character, newline included: a line has none.
                 self._emit(PatternStep(PatternOp.CHAR, negated=True))
             case "*" | "+" | "?" | "{":
                 raise self._error(f"nothing before {char}; for the character write \\{char}")
@@ -158,10 +166,12 @@ class _Parser:
         Raises:
             ContractError: the escape is not supported.
         """
+        # An upper-case letter negates the class: \D is everything but \d.
         if char.lower() in _CLASSES:
             return _CLASSES[char.lower()], char.isupper()
         if char in _CONTROLS:
             return frozenset(_CONTROLS[char]), False
+        # Unknown letters are reserved, as in RE2. Other characters stand for themselves.
         if char.isascii() and char.isalnum():
             raise self._error(f"\\{char} is not supported")
         return frozenset(char), False
@@ -174,8 +184,10 @@ class _Parser:
             elif not self._takes(":"):
                 raise self._error("(? of a kind that is not supported: only (?: and (?P<name>")
         self.depth += 1
+        # The bound limits the parser's recursion.
         if self.depth > MAX_DEPTH:
             raise self._error(f"groups in more than {MAX_DEPTH} others")
+        # Unnamed groups are not captured, so they need no slot.
         slot = None if name is None else 2 * len(self.groups)
         if name is not None and slot is not None:
             self.groups.append(name)
@@ -198,14 +210,17 @@ class _Parser:
 
     def _class(self) -> None:
         negated, chars, begin = self._takes("^"), set[str](), self.at
+        # A ] at the beginning stands for itself.
         while not (self.at > begin and self._takes("]")):
             low = self._class_member(chars)
             if low is None or not self.text.startswith("-", self.at):
                 continue
+            # A - before ] stands for itself.
             if self.text.startswith("-]", self.at):
                 continue
             self.at += 1
             high = self._class_member(set())
+            # The bound keeps a set small. A range over all of Unicode would have a million entries.
             if high is None or not ord(low) <= ord(high) <= ord(low) + 255:
                 raise self._error("a range in [] must go up, by at most 255")
             chars.update(map(chr, range(ord(low), ord(high) + 1)))
@@ -218,6 +233,7 @@ class _Parser:
             chars.add(char)
             return char
         members, negated = self._escaped(self._next(after="\\"))
+        # A negated class inside a set would need a complement in the union.
         if negated:
             raise self._error("in [] no \\D, \\W, \\S; put [^...] around their opposites")
         chars.update(members)
@@ -230,16 +246,20 @@ class _Parser:
             raise self._error("two quantifiers in a row; put (?: ) around the first")
         body = self.program[begin:]
         del self.program[begin:]
+        # Engines differ in captures of empty repeats, and a loop could run without progress.
         if most != 1 and _may_be_empty(body, begin):
             raise self._error("what is repeated may match nothing; repeat a part that does not")
+        # The required repeats are copies.
         for _ in range(least):
             self._copy(body, moved_by=len(self.program) - begin)
+        # Unbounded: a split, the body, and a jump back to the split.
         if most is None:
             split = len(self.program)
             self._split(split + 1, split + len(body) + 2, lazy=lazy)
             self._copy(body, moved_by=len(self.program) - begin)
             self._emit(PatternStep(PatternOp.JUMP, split))
             return
+        # Bounded: every optional repeat can leave to the same end.
         end = len(self.program) + (most - least) * (len(body) + 1)
         for _ in range(most - least):
             self._split(len(self.program) + 1, end, lazy=lazy)
@@ -255,6 +275,7 @@ class _Parser:
         if not end or not all(each.isascii() and each.isdigit() for each in numbers):
             raise self._error("{ must be {m}, {m,} or {m,n}; for the character write \\{")
         self.at += len(inside) + 1
+        # Four digits suffice, since more exceed the limit anyway.
         least = int(low[:4])
         most = int(high[:4]) if high else (None if comma else least)
         if least > MAX_REPEAT or (most is not None and not least <= most <= MAX_REPEAT):
@@ -262,11 +283,13 @@ class _Parser:
         return least, most
 
     def _split(self, x: int, y: int, *, lazy: bool) -> None:
+        # The order of the targets is the preference: greedy first enters the body.
         self._emit(
             PatternStep(PatternOp.SPLIT, y, x) if lazy else PatternStep(PatternOp.SPLIT, x, y)
         )
 
     def _copy(self, body: list[PatternStep], *, moved_by: int) -> None:
+        # Addresses in the body are absolute, so a copy shifts them.
         for each in body:
             match each.op:
                 case PatternOp.JUMP:
@@ -299,6 +322,7 @@ class _Parser:
 
 def _may_be_empty(body: list[PatternStep], begin: int) -> bool:
     """Return whether a part of a program, with addresses from `begin`, matches the empty string."""
+    # A search over instructions that consume nothing.
     seen, stack = set[int](), [0]
     while stack:
         at = stack.pop()

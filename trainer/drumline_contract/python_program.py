@@ -50,6 +50,7 @@ class PythonProgram:
         if not command or not _INTERPRETER.fullmatch(command[0]):
             raise _refused("begins with", command[0] if command else "")
         options = 0
+        # Only options without a value: the word behind one with a value is no script.
         while options + 1 < len(command) and _OPTION.fullmatch(command[options + 1]):
             options += 1
         begin, rest = tuple(command[: options + 1]), tuple(command[options + 1 :])

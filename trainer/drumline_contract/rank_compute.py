@@ -63,6 +63,7 @@ def point_of(ratios: Sequence[float | None], *, step: int) -> ComputePoint:
     """Build a point from the ratios by rank. Each row takes the ratio of its slowest rank."""
     each, rows = ranks_per_row(len(ratios)), range(0, len(ratios), ranks_per_row(len(ratios)))
     neighbours = ([r for r in ratios[first : first + each] if r is not None] for first in rows)
+    # The slowest rank of a row matters, since a step waits for it.
     return ComputePoint(
         step=step,
         ranks=len(ratios),
@@ -79,6 +80,7 @@ def encode(points: Sequence[ComputePoint]) -> str:
 
 def decode(text: str, *, most: int = MAX_COMPUTE_POINTS) -> tuple[ComputePoint, ...]:
     """Decode the well-formed points of a text, as long as their steps rise."""
+    # Both the characters and the lines are bounded: a pod wrote the text.
     head, *rows = text[:MAX_COMPUTE_CHARS].split("\n", most + 1)[: most + 1]
     points: list[ComputePoint] = []
     for row in rows if head == _HEAD else ():
@@ -107,6 +109,7 @@ def _point(cells: Sequence[str]) -> ComputePoint | None:
     step, ranks, levels = integer_of(cells[0]), integer_of(cells[1]), cells[2]
     if step is None or ranks is None or not 0 < ranks <= _MAX_RANKS:
         return None
+    # The length must fit the number of ranks, and every character must be a level.
     if len(levels) != -(-ranks // ranks_per_row(ranks)) or set(levels) - {*_LEVELS, _UNKNOWN}:
         return None
     return ComputePoint(step=step, ranks=ranks, ratios=tuple(map(_ratio, levels)))

@@ -17,6 +17,7 @@ def sign(token: bytes, *parts: bytes | memoryview) -> str:
     """Return the hex HMAC-SHA256 over the parts; length prefixes keep them from blending."""
     mac = hmac.new(token, digestmod=hashlib.sha256)
     for part in parts:
+        # Length prefixes: otherwise ("ab", "c") and ("a", "bc") would have one signature.
         mac.update(len(part).to_bytes(8, "big"))
         mac.update(part)
     return mac.hexdigest()
@@ -24,6 +25,7 @@ def sign(token: bytes, *parts: bytes | memoryview) -> str:
 
 def verify(token: bytes, signature: str, *parts: bytes | memoryview) -> bool:
     """Check a signature of `sign` in constant time."""
+    # A comparison that stops early would reveal the matching prefix.
     return hmac.compare_digest(sign(token, *parts), signature)
 
 
@@ -102,6 +104,7 @@ class GenerationRecord:
 
     def encode(self) -> bytes:
         """Return the canonical JSON that is sent and signed."""
+        # Canonical: sorted keys and fixed separators, since the signature covers the bytes.
         return json.dumps(asdict(self), sort_keys=True, separators=(",", ":")).encode()
 
     @classmethod
@@ -113,6 +116,7 @@ class GenerationRecord:
         """
         raw = read.json_object(body, MAX_BODY_BYTES)
         members = _members(raw, "members")
+        # Without a member nobody would serve the rendezvous store.
         if not members:
             raise ContractError("members: must be a list with at least one member")
         return cls(
@@ -134,6 +138,7 @@ class GenerationRecord:
 def _members(raw: Mapping[str, Any], key: str) -> tuple[Member, ...]:
     members = tuple(map(_member, read.objects(raw, key, limit=MAX_BODY_BYTES)))
     indices = [member.index for member in members]
+    # Ranks follow the order of indices, so all agents must see the same order.
     if indices != sorted(set(indices)):
         raise ContractError(f"{key}: indices must be distinct and ascending")
     return members

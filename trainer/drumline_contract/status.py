@@ -28,6 +28,7 @@ MAX_WAIT_SECONDS: Final = 30.0
 
 def most_slow(members: int) -> int:
     """Return how many members of a gang can count as slow, at least one. More mean a slow job."""
+    # A quarter of the gang: with more slow members the median itself is slow.
     return max(1, members // 4)
 
 
@@ -118,11 +119,14 @@ class Progress:
             tokens_per_second=read.optional_number(raw, "tokens_per_second"),
             checkpoint_step=read.optional_integer(raw, "checkpoint_step"),
             checkpoint_digest=read.text(raw, "checkpoint_digest"),
+            # Texts from a pod are cut, not rejected: a long layout must not lose the progress.
             layout=read.text(raw, "layout")[:MAX_LAYOUT_CHARS],
             predicted_tokens_per_second=read.optional_number(raw, "predicted_tokens_per_second"),
+            # Older agents do not send this field.
             step_parts=parse_step_parts(raw, "step_parts"),
             seconds_left=read.optional_number(raw, "seconds_left"),
             series=read.exact_text(raw, "series", limit=MAX_SERIES_CHARS),
+            # Only the size is checked here, since decoding costs time for every status.
             compute_by_rank=read.exact_text(raw, "compute_by_rank", limit=MAX_COMPUTE_CHARS),
         )
 
@@ -165,9 +169,12 @@ class AgentStatus:
 
     def encode(self) -> bytes:
         """Return JSON of at most MAX_STATUS_BYTES: the oldest incidents are left out."""
+        # Incidents are the only unbounded part. Dropping the oldest keeps the newest for the
+        # operator.
         whole = asdict(self)
         while True:
             text = json.dumps(whole, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+            # A lone surrogate cannot be encoded, so it is replaced.
             body = text.encode(errors="replace")
             if len(body) <= MAX_STATUS_BYTES or not whole["incidents"]:
                 return body
@@ -176,6 +183,7 @@ class AgentStatus:
     @classmethod
     def parse(cls, body: bytes) -> AgentStatus:
         """Read a status. Raises ContractError for anything malformed or oversized."""
+        # The size is checked before the JSON is parsed.
         raw = read.json_object(body, MAX_STATUS_BYTES)
         return cls(
             job_uid=read.text(raw, "job_uid"),
@@ -185,14 +193,18 @@ class AgentStatus:
             attempt=read.integer(raw, "attempt"),
             phase=read.choice(raw, "phase", AgentPhase),
             progress=Progress.parse(read.nested(raw, "progress")),
+            # A status without a version is from an older agent.
             version=read.integer(raw, "version") if "version" in raw else 0,
             silent=tuple(_silence(item) for item in read.objects(raw, "silent", limit=MAX_SILENT)),
             slow=tuple(_slow(item) for item in read.objects(raw, "slow", limit=MAX_SLOW)),
+            # The list is bounded by the reader, so a hostile pod cannot grow the operator's memory.
             incidents=tuple(
                 Incident.parse(item) for item in read.objects(raw, "incidents", limit=MAX_INCIDENTS)
             ),
             notice=notice_answer(raw),
             waiting_for=read.text(raw, "waiting_for")[:MAX_CAUSE_CHARS],
+            # Fields of newer agents default, so that operator and agents can be upgraded in any
+            # order.
             acknowledges_saves=(
                 read.flag(raw, "acknowledges_saves") if "acknowledges_saves" in raw else False
             ),
@@ -218,6 +230,7 @@ class FinalReport:
         """Return JSON of at most MAX_FINAL_REPORT_BYTES."""
         whole: dict[str, Any] = {**asdict(self), "error": self.error[:1024]}
         body = _compact(whole)
+        # Drop the large optional texts first. Progress and error matter most.
         for name in ("compute_by_rank", "series"):
             if len(body) > MAX_FINAL_REPORT_BYTES:
                 whole["progress"][name] = ""
@@ -253,6 +266,7 @@ def _remark(raw: dict[str, Any]) -> Remark | None:
     if fields is None:
         return None
     sentence = read.text(fields, "sentence")[:MAX_CAUSE_CHARS]
+    # A kind of a newer version is unknown here and is left out.
     kind = next((kind for kind in RemarkKind if kind == read.text(fields, "kind")), None)
     return None if kind is None else Remark(kind=kind, sentence=sentence)
 

@@ -59,8 +59,10 @@ class StepPoint:
 def shares_of(seconds: Mapping[str, float]) -> Mapping[str, int]:
     """Return thousandths of the whole by part, or nothing if nothing was measured."""
     whole = sum(seconds.values())
+    # False for NaN too, which compares as unequal.
     if not 0 < whole < MAX_FIGURE:
         return {}
+    # Thousandths keep the series short.
     shares = {part: round(1000 * value / whole) for part, value in seconds.items() if value >= 0}
     return {part: share for part, share in shares.items() if share}
 
@@ -84,6 +86,7 @@ def thinned(points: Sequence[Point], *, most: int) -> tuple[Point, ...]:
     """
     kept = list(points)
     while len(kept) > most:
+        # The ends stay, so that the range of the series is known.
         inner = range(1, len(kept) - 1)
         del kept[min(inner, key=lambda at: kept[at + 1].step - kept[at - 1].step)]
     return tuple(kept)
@@ -96,6 +99,7 @@ def with_newer(known: Sequence[Point], recent: Sequence[Point], *, most: int) ->
     """
     if not recent:
         return tuple(known)
+    # A lower last step means a return to a checkpoint.
     if known and recent[-1].step < known[-1].step:
         known = [point for point in known if point.step < recent[0].step]
     newest = known[-1].step if known else -1
@@ -105,6 +109,7 @@ def with_newer(known: Sequence[Point], recent: Sequence[Point], *, most: int) ->
 def encode(points: Sequence[StepPoint]) -> str:
     """Encode a series in at most MAX_SERIES_CHARS, dropping points if needed."""
     text = _csv(points)
+    # Dropping one point at a time keeps as many as fit.
     while len(text) > MAX_SERIES_CHARS:
         points = thinned(points, most=len(points) - 1)
         text = _csv(points)
@@ -113,6 +118,7 @@ def encode(points: Sequence[StepPoint]) -> str:
 
 def decode(text: str, *, most: int = MAX_POINTS) -> tuple[StepPoint, ...]:
     """Decode the well-formed points of a text, as long as their steps rise."""
+    # Both the characters and the lines are bounded, since a pod wrote the text.
     heads, *rows = text[:MAX_SERIES_CHARS].split("\n", most + 1)[: most + 1]
     names = heads.split(",")
     points: list[StepPoint] = []
@@ -127,6 +133,7 @@ def decode(text: str, *, most: int = MAX_POINTS) -> tuple[StepPoint, ...]:
 
 def integer_of(cell: str) -> int | None:
     """Parse a cell as a whole number. None for any other text."""
+    # isdecimal accepts digits of other scripts, hence isascii. 16 digits exceed 2^53.
     if not (cell.isascii() and cell.isdecimal() and len(cell) <= 16):
         return None
     value = int(cell)
@@ -151,6 +158,7 @@ def _csv(points: Iterable[StepPoint]) -> str:
         columns[name] = [_cell(value_of(point)) for point in points]
     for part in PARTS:
         columns[part] = [_cell(point.parts.get(part)) for point in points]
+    # A column without figures would only cost characters.
     shown = {name: cells for name, cells in columns.items() if any(cells)}
     rows = zip(*shown.values(), strict=True)
     return "\n".join([",".join(shown), *map(",".join, rows)]) if shown else ""
@@ -161,6 +169,7 @@ def _cell(value: float | None) -> str:
         return str(value)
     if value is None or not -MAX_FIGURE <= value <= MAX_FIGURE:  # False for a NaN too
         return ""
+    # Four digits are the accuracy of the charts.
     return f"{value:.4g}"
 
 
@@ -183,6 +192,7 @@ def _point(cells: Mapping[str, str]) -> StepPoint | None:
 
 def _number(cell: str) -> float | None:
     try:
+        # The slice bounds the work of the parser.
         value = float(cell[:32])
     except ValueError:
         return None

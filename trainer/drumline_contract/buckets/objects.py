@@ -75,12 +75,14 @@ class ObjectBucket:
             raise BucketError.about(
                 "buckets need the package obstore; install drumline[trainer-more]", what=url
             ) from error
+        # The library ends the process for some invalid values, so check them first.
         if url.startswith("s3://"):
             _check_environment(os.environ, url=url)
         try:
             self._store: Any = stores.from_url(
                 url,
                 client_options=_client_options(os.environ, request_seconds=request_seconds),
+                # Retries are bounded in number and in time, so that a lost store becomes an error.
                 retry_config={
                     "max_retries": retries,
                     "retry_timeout": timedelta(seconds=_RETRY_SECONDS),
@@ -95,6 +97,7 @@ class ObjectBucket:
         Raises:
             BucketError: the store fails, or the object is larger than `limit` bytes.
         """
+        # The size is known before the body is read, so a large object costs no memory.
         try:
             answer = self._library.get(self._store, key)
             meta = answer.meta
@@ -103,6 +106,7 @@ class ObjectBucket:
                     f"larger than {limit} bytes", errno.EFBIG, what=f"cannot read {self.url}/{key}"
                 )
             body = bytes(answer.bytes())
+        # A missing bucket is an error of the settings, not a missing object.
         except FileNotFoundError as error:
             self._refuse_missing_bucket("read", key, error)
             return None
@@ -121,8 +125,10 @@ class ObjectBucket:
             ConflictError: it is not; nothing was written.
             BucketError: whether it was written is not known.
         """
+        # The store compares and writes in one request, which excludes other writers.
         mode = "create" if version is None else dict(version)
         try:
+            # Exceptions of the condition pass through `_call` unchanged.
             self._call("write", key, lambda: self._library.put(self._store, key, body, mode=mode))
         except (self._errors.AlreadyExistsError, self._errors.PreconditionError):
             raise ConflictError from None
@@ -132,11 +138,13 @@ class ObjectBucket:
 
         Memory: a few parts. Nothing is seen before the last one; what an error leaves is removed.
         """
+        # The parts grow with the object, since the number of parts is limited.
         part = max(_PART_BYTES, -(-size // _PARTS))
         options = {"chunk_size": part, "max_concurrency": _PARTS_AT_ONCE}
         try:
             self._call("write", key, lambda: self._library.put(self._store, key, chunks, **options))
         except BucketError:
+            # A retried last request finds the upload complete and fails.
             if self.size(key) != size:  # else only the reply to the last request was lost
                 raise
 
@@ -166,6 +174,7 @@ class ObjectBucket:
 
     def read_many(self, key: str, spans: Sequence[tuple[int, int]]) -> list[memoryview]:
         """Read spans (start, stop) of an object. Neighbouring spans share one request."""
+        # The library merges ranges that lie close together.
         starts, stops = [start for start, _ in spans], [stop for _, stop in spans]
         pieces = self._call(
             "read",
@@ -179,6 +188,7 @@ class ObjectBucket:
         try:
             self._call("delete", key, lambda: self._library.delete(self._store, key))
         except BucketError as error:
+            # Deleting twice is valid: another process may have been first.
             if error.errno != errno.ENOENT:
                 raise
 
@@ -191,6 +201,7 @@ class ObjectBucket:
         """Return the modification times of at most `most` objects below `place/`, by key."""
 
         def listed() -> dict[str, datetime]:
+            # Times come in chunks of 1000 keys, the limit of S3's listing.
             chunks = self._library.list(self._store, prefix=place, chunk_size=1000)
             objects = islice(chain.from_iterable(chunks), most)
             return {str(each["path"]): each["last_modified"] for each in objects}
@@ -213,6 +224,7 @@ class ObjectBucket:
         """Delete every object below `place/`."""
 
         def delete() -> None:
+            # Each chunk of the listing is deleted in one request.
             for listed in self._library.list(self._store, prefix=place, chunk_size=1000):
                 self._library.delete(self._store, [each["path"] for each in listed])
 
@@ -221,6 +233,7 @@ class ObjectBucket:
     def _call(self, what: str, key: str, work: Any) -> Any:
         try:
             return work()
+        # Conditions are results, not failures.
         except (self._errors.AlreadyExistsError, self._errors.PreconditionError):
             raise
         except (FileNotFoundError, ValueError, self._errors.BaseError) as error:
@@ -228,6 +241,7 @@ class ObjectBucket:
 
     def _with_code(self, key: str, error: Exception) -> Exception:
         """Find out by a GET why a HEAD was refused: only the GET's answer has a body."""
+        # A 4xx answer to HEAD has no body, so its code is unknown.
         if "status code: 4" not in str(error):
             return error
         try:
@@ -246,6 +260,7 @@ class ObjectBucket:
 
 def _version(meta: Mapping[str, Any]) -> Version:
     """Return what names a version of an object: S3 has its ETag, GCS its generation."""
+    # S3 compares ETags and GCS generations. The library takes the pair.
     return {key: meta[key] for key in ("e_tag", "version") if meta.get(key)}
 
 
@@ -275,6 +290,7 @@ def _is_endpoint(url: str) -> bool:
 def _client_options(environ: Mapping[str, str], *, request_seconds: float) -> dict[str, Any]:
     """Build the client's options. Plain HTTP is allowed only if the endpoint variable has it."""
     endpoint = next((value for name in _ENDPOINTS if (value := environ.get(name))), "")
+    # Plain HTTP must be requested explicitly, since credentials travel in the request.
     return {
         "timeout": timedelta(seconds=request_seconds),
         "allow_http": bool(re.match("http://", endpoint)),

@@ -76,6 +76,7 @@ class BucketPath:
             OSError: it does not exist, or is larger than `limit` bytes.
             StoreError: the store fails.
         """
+        # None means that the store answered and has no such object.
         stored = _asked(lambda: self.bucket.get(self.key, limit=limit))
         if stored is None:
             raise FileNotFoundError(errno.ENOENT, "no such object in the bucket", str(self))
@@ -168,12 +169,14 @@ def read_apart(url: str, *, limit: int) -> bytes:
     done = subprocess.run(command, capture_output=True, check=False)  # its retries have an end
     if not done.returncode:
         return done.stdout
+    # The last line is the message. Earlier ones can be warnings.
     said = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
     if done.returncode == errno.ENOENT:
         raise FileNotFoundError(errno.ENOENT, said)
     killed = done.returncode < 0  # by a signal, as where memory is short
     raise StoreError(
         said or f"the reader of {url} ended with {done.returncode}",
+        # EREMOTEIO marks a store that may answer later.
         may_come_back=killed or done.returncode == errno.EREMOTEIO,
     )
 
@@ -196,6 +199,7 @@ def write_to_output(url: str, limit: str) -> int:
         body = BucketPath.parse(url).read(limit=int(limit))
     except StoreError as error:
         sys.stderr.write(f"{error}\n")
+        # The exit code carries the kind of the error to `read_apart`.
         return errno.EREMOTEIO if error.may_come_back else errno.EINVAL
     except OSError as error:
         sys.stderr.write(f"{error.strerror}\n")

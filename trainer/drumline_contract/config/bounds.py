@@ -36,6 +36,7 @@ def _either(below: int | None, above: int | None) -> str:
 def check_place(place: str, *, field: str) -> None:
     """Raise ConfigError for a URL that is none of a bucket; a folder's name may be any."""
     if "://" not in place:
+        # A local path may have any name.
         return
     try:
         checked_bucket(place)

@@ -46,6 +46,7 @@ def decode(cls: type[T], raw: object, *, path: str) -> T:
         ConfigError: a field is unknown, required, or has a bad value.
     """
     arguments = decode_fields(cls, raw, path=path)
+    # Required fields are checked after values, so that a wrong value is named first.
     for field in fields(cls):  # pyright: ignore[reportArgumentType] - a dataclass
         optional = field.default is not MISSING or field.default_factory is not MISSING
         if field.name not in arguments and not optional:
@@ -63,6 +64,7 @@ def decode_fields(cls: type[Any], raw: object, *, path: str) -> dict[str, Any]:
         raise ConfigError(f"{path.rstrip('.') or 'config'}: must be an object")
     values = typing.cast("dict[str, Any]", raw)
     kinds = field_kinds(cls)
+    # Unknown keys are errors: a typing error would otherwise train with a default.
     for key in values:
         if key not in kinds:
             raise ConfigError(f"{path}{_shown(key)}: unknown field{_hint(key, list(kinds))}")
@@ -78,6 +80,7 @@ def differing(section: Any) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for field in fields(section):
         value = getattr(section, field.name)
+        # A default of a factory is a new object at each call.
         if field.default_factory is not MISSING:
             default: Any = field.default_factory()
         else:
@@ -106,6 +109,7 @@ def merge(base: dict[str, Any], overrides: dict[str, Any]) -> dict[str, Any]:
     """
     merged = dict(base)
     for key, value in overrides.items():
+        # Recursion follows `base`, so the depth of the input does not matter.
         below = merged.get(key)
         if isinstance(below, dict) and isinstance(value, dict):
             merged[key] = merge(below, value)  # pyright: ignore[reportUnknownArgumentType] - JSON objects
@@ -140,6 +144,7 @@ def _member(choices: type[StrEnum], value: Any, *, path: str) -> StrEnum:
 
 
 def _scalar(kind: FieldKind, value: Any, *, path: str) -> Any:
+    # bool is an int in Python, but true is no number in a configuration.
     is_integer = isinstance(value, int) and not isinstance(value, bool)
     if kind.type is float and (is_integer or isinstance(value, float)):
         if not -_MAX_FLOAT < value < _MAX_FLOAT:  # before float(): an integer may be of any size
@@ -147,6 +152,7 @@ def _scalar(kind: FieldKind, value: Any, *, path: str) -> Any:
         return float(value)
     if not isinstance(value, kind.type) or (kind.type is not bool and isinstance(value, bool)):
         raise ConfigError(f"{path}: must be {kind.type.__name__}, not {type(value).__name__}")
+    # Bounds hold in both directions.
     if kind.limit is not None and not -kind.limit <= value <= kind.limit:
         bound = f"at most {kind.limit}" if value > 0 else f"at least -{kind.limit}"
         raise ConfigError(f"{path}: must be {bound}")

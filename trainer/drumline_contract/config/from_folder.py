@@ -39,6 +39,7 @@ def has_model_of_folder(raw: Mapping[str, Any]) -> bool:
     if not isinstance(model, dict):
         return False
     if is_of_transformers(raw):
+        # A configuration with config.json in it is complete.
         folder = raw.get("model_from") or raw.get("config_from")
         return isinstance(folder, str) and not cast("dict[str, Any]", model).get(_MODULE)
     return isinstance(raw.get("model_from"), str) and _WIDTH not in model
@@ -63,6 +64,7 @@ class FolderConfig:
         """
         changes: dict[str, Any] = raw.get("model", {})
         decode_fields(ModelConfig, changes, path="model.")
+        # transformers needs its family in the stand-in, since the rules depend on it.
         stand_in = changes if is_of_transformers(raw) else {}
         settings = TrainerConfig.from_dict({**raw, "model": stand_in})
         if settings.folder is None:

@@ -88,6 +88,7 @@ class MemoryConfig:
                 "memory.shard_gradients: a pipeline sums gradients with the last micro-batch;"
                 " leave it out"
             )
+        # Offloading of state needs a rank that owns whole slices of it.
         weights = {self.offload_optimizer, self.offload_parameters} != {Offload.NONE}
         if weights and kind is DataParallel.PARAMETER_SERVER:
             raise ConfigError(
@@ -98,6 +99,7 @@ class MemoryConfig:
                 "memory.offload_optimizer: not with local_sgd, whose ranks exchange weights from"
                 " their devices; offload_activations works"
             )
+        # Later rules concern offloaded parameters only.
         if self.offload_parameters is Offload.NONE:
             return
         if kind is not DataParallel.FSDP:

@@ -124,6 +124,7 @@ class ModelConfig:
 
     def __post_init__(self) -> None:
         """Validate. Raises ConfigError."""
+        # None passes as 1, which is valid, since an unset field has no value to check.
         require_positive(
             {
                 "model.vocab_size": self.vocab_size,
@@ -155,6 +156,7 @@ class ModelConfig:
                 "model.classes": self.classes,
             }
         )
+        # 0 turns these features off, so they only must not be negative.
         require_not_negative(
             {
                 "model.norm_epsilon": self.norm_epsilon,
@@ -166,10 +168,13 @@ class ModelConfig:
                 "model.balance_weight": self.balance_weight,
             }
         )
+        # Dropout divides by 1 - p, so 1 is excluded.
         if not 0 <= self.dropout < 1:
             raise ConfigError(f"model.dropout: must be at least 0 and below 1, not {self.dropout}")
+        # The text is the user's config.json, which only a class of transformers reads.
         if self.config_json and self.family is not Family.TRANSFORMERS:
             raise ConfigError("model.config_json: is for family transformers; leave it out")
+        # Checks of related fields come last, because they divide by sizes that are positive now.
         _check_heads(self)
         _check_family(self)
         _check_windows(self)
@@ -203,7 +208,9 @@ class ModelConfig:
     @property
     def score_scale(self) -> float | None:
         """Factor of the attention scores. None: 1 / √(size of a head)."""
+        # YaRN for latent attention scales scores instead of queries and keys.
         growth = 1.0 if self.rope_scaling is None else self.rope_scaling.score_multiplier
+        # None lets the attention kernel use its own default, in its fast path.
         if self.query_divisor is None and growth == 1:
             return None
         return (self.query_divisor or self.features_per_head) ** -0.5 * growth
@@ -235,6 +242,7 @@ class ModelConfig:
     def window(self, layer: int) -> int | None:
         """Return the attention window of a layer in positions. None: all earlier positions."""
         every = self.full_attention_every
+        # Layers count from 1 here, as in Gemma: with 6, the layers 6, 12, ... see everything.
         return None if every and (layer + 1) % every == 0 else self.sliding_window
 
     def turns(self, layer: int) -> bool:
@@ -253,11 +261,13 @@ class ModelConfig:
 
 
 def _check_heads(model: ModelConfig) -> None:
+    # Without a head_size the heads must divide the hidden size.
     if model.head_size is None and model.hidden_size % model.heads:
         raise ConfigError(
             f"model.heads: hidden_size {model.hidden_size} does not divide by {model.heads} heads;"
             f" use {_legal_heads(model)}"
         )
+    # Grouped-query attention repeats each key-value head the same number of times.
     if model.heads % model.kv_heads:
         raise ConfigError(
             f"model.kv_heads: {model.heads} heads do not divide by {model.kv_heads} kv_heads;"
@@ -269,6 +279,7 @@ def _check_heads(model: ModelConfig) -> None:
                 f"model.rope_share: must be above 0 and at most 1, not {model.rope_share}"
             )
         _check_latent(model)
+        # Rotation acts on pairs of features.
         if model.features_turned % 2:
             raise ConfigError(_odd_head(model))
         if model.rope_scaling is not None:
@@ -300,15 +311,18 @@ def _check_latent(model: ModelConfig) -> None:
         if model.rope_scaling is not None and model.rope_scaling.score_growth:
             raise ConfigError("model.rope_scaling.score_growth: is for model.latent_attention")
         return
+    # A default is the value at which a variant is off.
     defaults = {field.name: field.default for field in fields(model)}
     for name in _NOT_LATENT:
         if getattr(model, name) != defaults[name]:
             raise ConfigError(f"model.{name}: not with model.latent_attention")
+    # Keys are computed for each head from the shared latent.
     if model.kv_heads != model.heads:
         raise ConfigError(
             f"model.kv_heads: with model.latent_attention each of the {model.heads} heads has its"
             f" own keys, not {model.kv_heads}"
         )
+    # Both must fit into a head, because values are padded to its size.
     sizes = {"turned_size": latent.turned_size, "value_size": latent.value_size}
     for name, size in sizes.items():
         if size > model.features_per_head:
@@ -335,6 +349,7 @@ def _check_transformers(model: ModelConfig) -> None:
                 f"model.{name}: family transformers takes its sizes from config.json; leave it out,"
                 " and write it in config.json"
             )
+    # The size is bounded, since the text travels in each pod's configuration.
     if len(model.config_json) > _WHOLE_CONFIG_JSON:
         raise ConfigError(f"model.config_json: is longer than {_WHOLE_CONFIG_JSON} characters")
 
@@ -346,6 +361,7 @@ def _check_family(model: ModelConfig) -> None:
     if model.family is Family.TRANSFORMERS:
         _check_transformers(model)
         return
+    # Other families ignore these fields, and a silent ignore would train another model.
     defaults = {field.name: field.default for field in fields(model)}
     for name in _OF_LLAMA:
         if getattr(model, name) != defaults[name]:
@@ -355,6 +371,7 @@ def _check_family(model: ModelConfig) -> None:
 def _check_windows(model: ModelConfig) -> None:
     if model.sliding_window is not None:
         return
+    # Fields about windows without a window are probably a typing error.
     if model.full_attention_every:
         raise ConfigError(
             "model.full_attention_every: says which layers have no window; set model.sliding_window"
@@ -380,6 +397,7 @@ def _odd_head(model: ModelConfig) -> str:
 
 def _legal_heads(model: ModelConfig) -> str:
     """Return the nearest legal numbers of heads, or else the sizes that allow this one."""
+    # Rotary families need an even head size, so the divisors of half the size are suggested.
     size, rotary = model.hidden_size, model.family is Family.LLAMA
     if rotary and size % 2:
         return f"a hidden_size of {nearest_multiples(size, of=2 * model.heads)}"
@@ -387,6 +405,7 @@ def _legal_heads(model: ModelConfig) -> str:
 
 
 def _check_experts(model: ModelConfig) -> None:
+    # Fields about experts without experts would have no effect.
     if not model.experts:
         for name in ("shared_experts", "dense_layers", "expert_bias"):
             if getattr(model, name):
@@ -399,6 +418,7 @@ def _check_experts(model: ModelConfig) -> None:
             f"model.experts_per_token: {model.experts_per_token} are more than the"
             f" {model.experts} experts"
         )
+    # The groups need the number of experts, so the section checks itself from here.
     model.routing.check_experts(experts=model.experts, per_token=model.experts_per_token)
 
 

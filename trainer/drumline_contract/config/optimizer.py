@@ -106,6 +106,7 @@ class OptimizerConfig:
         )
         if self.bf16_iteration and self.kind is not OptimizerKind.MUON:
             raise ConfigError("optimizer.bf16_iteration: is for muon; leave it out, or set kind")
+        # A decay of 1 would never take up a new value.
         for name in ("beta1", "beta2", "momentum", "average_decay"):
             value = getattr(self, name)
             if not 0 <= value < 1:
@@ -114,6 +115,7 @@ class OptimizerConfig:
             value = getattr(self, name)
             if not 0 <= value <= 1:
                 raise ConfigError(f"optimizer.{name}: must be between 0 and 1, not {value}")
+        # frexp gives a mantissa of 0.5 exactly for powers of 2.
         if self.loss_scale < 1 or math.frexp(self.loss_scale)[0] != 0.5:
             raise ConfigError(
                 f"optimizer.loss_scale: must be a power of 2 and at least 1, not {self.loss_scale}"

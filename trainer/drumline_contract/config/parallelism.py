@@ -65,6 +65,7 @@ class LocalSgdConfig:
                 "parallelism.local_sgd.outer_learning_rate": self.outer_learning_rate,
             }
         )
+        # A momentum of 1 would never forget.
         if not 0 <= self.outer_momentum < 1:
             raise ConfigError(
                 "parallelism.local_sgd.outer_momentum: must be at least 0 and below 1, not"
@@ -181,6 +182,7 @@ class ParallelismConfig:
                 "parallelism.stages_per_rank": self.stages_per_rank or 1,
             }
         )
+        # The planner predicts synchronous steps.
         if self.mode is LayoutMode.AUTO and self.independent:
             raise ConfigError(
                 "parallelism.mode: auto plans for ranks that make every step together; write the"
@@ -210,11 +212,13 @@ class ParallelismConfig:
             )
 
     def _check_server(self) -> None:
+        # Experts sum gradients over fewer ranks than dense weights, and servers sum over all.
         if self.expert > 1:
             raise ConfigError(
                 "parallelism.expert: parameter servers sum over all copies of the model, and"
                 " experts have others; use ddp, zero or fsdp"
             )
+        # Parts of one copy must all see the same version of the weights.
         if self.asynchronous and self.tensor * self.context * self.pipeline > 1:
             raise ConfigError(
                 "parallelism.server.mode: asynchronous workers are single ranks, as each part of a"

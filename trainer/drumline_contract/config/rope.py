@@ -71,11 +71,13 @@ class RopeScaling:
                 "model.rope_scaling.magnitude": 1 if self.magnitude is None else self.magnitude,
             }
         )
+        # The ramp divides by the difference of both factors.
         if self.high_frequency_factor <= self.low_frequency_factor:
             raise ConfigError(
                 "model.rope_scaling.high_frequency_factor: must be above low_frequency_factor"
                 f" {self.low_frequency_factor}, not {self.high_frequency_factor}"
             )
+        # The same for YaRN's ramp (Peng et al. 2023).
         if self.beta_fast <= self.beta_slow:
             raise ConfigError(
                 f"model.rope_scaling.beta_fast: must be above beta_slow {self.beta_slow}, not"
@@ -85,12 +87,14 @@ class RopeScaling:
         if self.score_growth and self.kind is not RopeScalingKind.YARN:
             raise ConfigError("model.rope_scaling.score_growth: yarn has it, and no other kind")
         longrope = self.kind is RopeScalingKind.LONGROPE
+        # The magnitude divides by ln(original_positions), which is 0 for 1.
         if longrope and self.original_positions < 2:
             raise ConfigError("model.rope_scaling.original_positions: must be at least 2")
         for name, text in (
             ("short_factors", self.short_factors),
             ("long_factors", self.long_factors),
         ):
+            # Factors without effect, or longrope without factors, would change the model silently.
             if bool(text) is not longrope:
                 raise ConfigError(
                     f"model.rope_scaling.{name}: longrope has them, and no other kind"
@@ -103,6 +107,7 @@ class RopeScaling:
         """Factor of rotated queries and keys."""
         if self.magnitude is not None:
             return self.magnitude
+        # Shorter contexts need no correction.
         if self.kind is not RopeScalingKind.LONGROPE or self.factor <= 1:
             return 1.0
         return math.sqrt(1 + math.log(self.factor) / math.log(self.original_positions))
@@ -112,6 +117,7 @@ class RopeScaling:
         """Factor of the products of queries and keys."""
         if self.factor <= 1:
             return 1.0
+        # mscale of DeepSeek-V2's code, squared, since queries and keys both get it.
         return (1 + 0.1 * self.score_growth * math.log(self.factor)) ** 2
 
     def pair_factors(self, *, long: bool) -> list[float]:
@@ -126,6 +132,7 @@ class RopeScaling:
             return
         for name, long in (("short_factors", False), ("long_factors", True)):
             given = len(self.pair_factors(long=long))
+            # One factor for each pair of the turned features.
             if given != pairs:
                 raise ConfigError(
                     f"model.rope_scaling.{name}: a head turns {pairs} pairs, and these"
@@ -139,6 +146,7 @@ def _check_factors(text: str, *, name: str) -> None:
     Raises:
         ConfigError: the text is too long, or not a list of numbers above 0.
     """
+    # The length is checked before the text is split.
     if len(text) > _MAX_CHARACTERS:
         raise ConfigError(
             f"model.rope_scaling.{name}: at most {_MAX_CHARACTERS} characters, not {len(text)}"

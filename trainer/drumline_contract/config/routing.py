@@ -69,11 +69,13 @@ class Routing:
                 f"model.routing.groups: {experts} experts do not divide by {self.groups}"
             )
         size = experts // self.groups
+        # Each group is scored by its best two experts (DeepSeek-V3).
         if self.scores is RouterScores.SIGMOID and size < 2:
             raise ConfigError(
                 "model.routing.groups: with sigmoid a group's best two experts count, and these"
                 f" have {size}"
             )
+        # Enough experts must remain in the chosen groups.
         if per_token > self.groups_per_token * size:
             raise ConfigError(
                 f"model.experts_per_token: {per_token} are more than the"

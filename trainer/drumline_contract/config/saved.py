@@ -59,6 +59,7 @@ def refuse_other_model(saved: Mapping[str, Any], model: ModelConfig) -> None:
             f"model: the checkpoint's own configuration cannot be read here ({error}); it was saved"
             " by another version of the trainer"
         ) from error
+    # Canonical models: two ways to write one function are equal.
     disagreements = list(_differing(canonical(there), canonical(model), path="model."))
     if disagreements:
         raise ConfigError(
@@ -111,6 +112,7 @@ def model_digest(model: ModelConfig) -> str:
     Only settings that differ from their defaults are hashed, so a new field does not change the
     hash.
     """
+    # Canonical and without defaults, so that versions agree.
     written = json.dumps(differing(canonical(model)), sort_keys=True)
     return hashlib.sha256(written.encode()).hexdigest()[:16]
 
@@ -128,6 +130,7 @@ def _differing(there: Any, here: Any, *, path: str) -> Iterator[str]:
     for field in dataclasses.fields(here):
         name = f"{path}{field.name}"
         theirs, ours = getattr(there, field.name), getattr(here, field.name)
+        # Sections without influence are skipped with all their fields.
         if theirs == ours or name in WITHOUT_INFLUENCE:
             continue
         if field.name == "config_json":

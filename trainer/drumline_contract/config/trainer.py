@@ -110,6 +110,7 @@ class TrainerConfig:
 
     def __post_init__(self) -> None:
         """Validate. Raises ConfigError."""
+        # Phase 1: bounds of single fields.
         require_positive(
             {
                 "steps": self.steps,
@@ -121,6 +122,7 @@ class TrainerConfig:
             }
         )
 
+        # Phase 2: rules between sections. Each error names the field to change.
         self._check_moving_corrections()
         check_patterns(self.trainable, self.freeze)
         if self.freezes:
@@ -130,6 +132,7 @@ class TrainerConfig:
             raise ConfigError(f"fp8: works beside precision bf16, not {self.precision}")
         if self.fp8 and self.lora is not None:
             raise ConfigError("fp8: leaves out what adapters lie beside; use one of fp8 and lora")
+        # Compiled kernels fuse products, so a policy by operation names does not see them.
         if self.compile is not Compile.NONE and self.memory.recompute is Recompute.SELECTIVE:
             raise ConfigError(
                 "compile: its kernels are not the products that memory.recompute selective keeps by"
@@ -139,20 +142,24 @@ class TrainerConfig:
             self._check_independent()
         if self.evaluation is not None and self.evaluation.average:
             self._check_measured_average()
+        # Servers hold rows, and Newton-Schulz needs whole matrices.
         servers = self.parallelism.data_parallel is DataParallel.PARAMETER_SERVER
         if servers and self.optimizer.kind is OptimizerKind.MUON:
             raise ConfigError(
                 "optimizer.kind: muon works on whole matrices, and parameter servers hold rows of"
                 " them; use adamw or sgd"
             )
+        # A setting without effect is an error: the user expects fp8.
         if self.fp8_scaling is not Fp8Scaling.TENSORWISE and not self.fp8:
             raise ConfigError("fp8_scaling: is for products in fp8; set fp8 too")
         if self.lora is not None:
             self.lora.check_targets(self.model.family)
+        # Adapters without their base model would compute something else.
         if self.lora is not None and self.lora.adapters_from and self.model_from is None:
             raise ConfigError("lora.adapters_from: adapters belong on a model; set model_from too")
         if self.dpo is not None:
             self._check_preferences()
+        # Phase 3: the origin of the model, since its rules depend on the others.
         self._check_origin()
 
     def _check_origin(self) -> None:
@@ -161,6 +168,7 @@ class TrainerConfig:
         Raises:
             ConfigError: a setting is not valid.
         """
+        # An empty text usually is a variable that was not set.
         if self.model_from == "":
             raise ConfigError("model_from: must not be empty; leave it out, or null")
         check_place(self.model_from or "", field="model_from")
@@ -210,12 +218,14 @@ class TrainerConfig:
     @property
     def meets_every_steps(self) -> int:
         """Steps between synchronizations of all ranks. Checkpoints are saved only then."""
+        # Copies train alone between two meetings, so only then is there one state to save.
         if self.parallelism.local_sgd is not None:
             return self.parallelism.local_sgd.every_steps
         return self.log_every_steps if self.parallelism.asynchronous else 1
 
     def _check_moving_corrections(self) -> None:
         servers = self.parallelism.data_parallel is DataParallel.PARAMETER_SERVER
+        # The correction needs the load over all ranks in every step.
         apart = servers or self.parallelism.local_sgd is not None
         if self.model.routing.correction_rate and apart:
             raise ConfigError(
@@ -245,6 +255,7 @@ class TrainerConfig:
             ),
         }
         named = next((name for name, used in lacking.items() if used), None)
+        # One conflict is named at a time, so that the message stays short.
         if named is not None:
             raise ConfigError(f"{field}: not with {named}; leave one of the two out")
 
@@ -261,6 +272,7 @@ class TrainerConfig:
                 "dpo: the model without adapters is what it is compared with; leave out"
                 " lora.adapters_from (export that model whole and name it in model_from)"
             )
+        # The loss of pairs replaces the loss that these settings measure or extend.
         lacking = {
             "evaluation": self.evaluation is not None,
             "model.balance_weight": self.model.balance_weight > 0,
@@ -273,6 +285,7 @@ class TrainerConfig:
     def _check_measured_average(self) -> None:
         if not self.optimizer.average_decay:
             raise ConfigError("evaluation.average: none is kept; set optimizer.average_decay")
+        # Evaluation swaps average and weights on the device (`optimization.average`).
         if {self.memory.offload_optimizer, self.memory.offload_parameters} != {Offload.NONE}:
             raise ConfigError(
                 "evaluation.average: not with memory.offload_optimizer or offload_parameters, as"
@@ -300,6 +313,7 @@ class TrainerConfig:
                 "precision: fp16 scales the loss by what all ranks agree on in every step, and with"
                 " local_sgd or asynchronous servers they do not; use bf16"
             )
+        # A checkpoint between two meetings would save diverging copies.
         if self.checkpoint.every_steps % self.meets_every_steps:
             raise ConfigError(
                 f"checkpoint.every_steps: {self.checkpoint.every_steps} is no multiple of the"
@@ -310,6 +324,7 @@ class TrainerConfig:
     @property
     def tokens_per_sample(self) -> int:
         """Positions of a sequence; of an image its patches and its class token."""
+        # `sequence_length` is a setting of text data only.
         if self.model.family is Family.VIT:
             return self.model.image_positions
         return self.data.sequence_length
@@ -326,6 +341,8 @@ class TrainerConfig:
         included. Without it the folder would describe the model (`contract.config.from_folder`).
         """
         values = differing(self)
+        # The width marks a complete model: readers of the folder would otherwise replace the
+        # section.
         if self.model_from is not None:
             values["model"] = {**values.get("model", {}), "hidden_size": self.model.hidden_size}
         return values
@@ -343,6 +360,7 @@ class TrainerConfig:
 def check_transformers(config: TrainerConfig) -> None:
     """Raise ConfigError for what a module of transformers cannot be trained with."""
     degrees, memory = config.parallelism, config.memory
+    # The planner needs shapes, and a module of transformers has them only in its code.
     if degrees.mode is LayoutMode.AUTO:
         raise ConfigError(
             "parallelism.mode: auto plans models whose shapes are built in, and family transformers"

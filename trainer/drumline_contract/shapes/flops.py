@@ -47,6 +47,7 @@ def matmul_weights(model: ModelConfig) -> int:
     layers = sum(len(own) * layer_products(kind) for kind, own in layer_kinds(model))
     if model.family is Family.VIT:
         return layers + model.channels * model.patch_size**2 * model.hidden_size
+    # The head is a product whether tied or not. The embedding is a lookup.
     return layers + model.vocab_size * model.hidden_size
 
 
@@ -65,9 +66,11 @@ def _attention_weights(model: ModelConfig) -> int:
     latent = model.latent_attention
     if latent is None:
         key_value_size = model.kv_heads * model.features_per_head
+        # Queries, keys and values, and the output: two products of each size.
         return 2 * model.hidden_size * (query_size + key_value_size)
     value_size = model.heads * latent.value_size
     into_queries = latent.query_rank or model.hidden_size
+    # All heads share the turned part of their keys, which `latent_weights` counts.
     unturned = query_size - model.heads * latent.turned_size
     return (
         latent_weights(model)
@@ -80,6 +83,7 @@ def _attention_weights(model: ModelConfig) -> int:
 def latent_weights(model: ModelConfig) -> int:
     """Return the weights of one layer that compute latents. Every tensor rank holds all of them."""
     latent = model.latent_attention
+    # A model without latents has no such weights.
     if latent is None:
         return 0
     made = (latent.query_rank or 0) + latent.key_value_rank + latent.turned_size
@@ -89,9 +93,11 @@ def latent_weights(model: ModelConfig) -> int:
 def _feed_forward_weights(model: ModelConfig, *, active: int) -> int:
     """Return the feed-forward weights of one layer, if all layers are alike."""
     if model.family is not Family.LLAMA:
+        # Two products: up and down. Gated layers have a third.
         return 2 * model.hidden_size * model.ffn_size
     if not model.experts:
         return 3 * model.hidden_size * model.ffn_size
+    # The router sees every token, an expert only its own.
     return model.hidden_size * (model.experts + 3 * active * model.features_per_expert)
 
 
@@ -102,6 +108,7 @@ def layer_weights(model: ModelConfig) -> int:
     if model.family is Family.LLAMA:
         return products + layer_vectors(model)
     hidden, heads = model.hidden_size, model.heads + 2 * model.kv_heads
+    # Biases of queries, keys and values, of the feed-forward, and six vectors of the hidden size.
     return products + heads * model.features_per_head + model.ffn_size + 6 * hidden
 
 
@@ -116,6 +123,7 @@ def weights(model: ModelConfig) -> int:
             layers
             + patches
             + 2 * hidden
+            # Bias of the projection, the class token, and a vector for each position.
             + hidden * (1 + model.class_token + model.image_positions)
             + (hidden + 1) * model.classes
         )
@@ -123,6 +131,7 @@ def weights(model: ModelConfig) -> int:
     ends = words if model.tied_embeddings else 2 * words
     if model.family is Family.LLAMA:
         return layers + ends + hidden
+    # The final norm has a bias here, and positions are learned.
     return layers + ends + 2 * hidden + model.max_positions * hidden
 
 
@@ -144,6 +153,7 @@ def replicated_vectors(model: ModelConfig) -> int:
         norms += normed * model.features_per_head
     if model.latent_attention is not None:
         norms += (model.latent_attention.query_rank or 0) + model.latent_attention.key_value_rank
+    # Row-cut outputs are summed before the bias, so each rank holds the whole bias.
     output = model.hidden_size if model.attention_bias is AttentionBias.ALL else 0
     of_experts = model.expert_bias + model.corrects_scores
     return norms + output + model.experts * of_experts
@@ -170,8 +180,10 @@ def seen_positions(model: ModelConfig, *, sequence_length: int) -> float:
     """
     if model.sliding_window is None:  # of a search with thousands of layouts
         return float(model.layers * sequence_length)
+    # None means all positions.
     windows = (model.window(layer) or sequence_length for layer in range(model.layers))
     seen = (min(window, sequence_length) for window in windows)
+    # A window of W: the first W positions see less, which gives 2W - W²/S in this convention.
     return sum(2 * window - window * window / sequence_length for window in seen)
 
 
@@ -179,10 +191,12 @@ def flops_per_token(
     model: ModelConfig, *, sequence_length: int, reference_pass: bool = False
 ) -> int:
     """Forward and backward, and of preferences the reference's forward pass."""
+    # Scores and values: 2 products, 2 operations, 3 passes. Half of them are masked if causal.
     each_pair = 12 if model.family is Family.VIT else 6
     attention_size = model.heads * (model.features_per_head + model.features_per_value) / 2
     attention = each_pair * attention_size * seen_positions(model, sequence_length=sequence_length)
     flops = 6 * matmul_weights(model) + round(attention)
+    # Forward and backward cost 3 forward passes, the reference one more.
     return flops + flops // 3 if reference_pass else flops
 
 
@@ -197,6 +211,7 @@ def flops_of_run(config: TrainerConfig) -> int:
 
 def peak_flops(device_name: str) -> float | None:
     """Return a device's dense bf16 peak by its marketing name; the longest known name wins."""
+    # Spaces keep "L4" from matching "L40S".
     words = f" {device_name.replace('-', ' ')} "
     known = [name for name in PEAK_BF16_FLOPS if f" {name} " in words]
     return PEAK_BF16_FLOPS[max(known, key=len)] if known else None

@@ -51,6 +51,7 @@ def model_costs(model: ModelConfig, *, sequence_length: int) -> StageCosts:
     end = 6 * rows * model.hidden_size
     every = flops_per_token(model, sequence_length=sequence_length) - end
     products = [(6 * layer_products(kind), len(own)) for kind, own in layer_kinds(model)]
+    # The attention's operations are what remains after all products.
     attention = (every - sum(each * count for each, count in products)) / model.layers
     return StageCosts(
         layers=tuple(each + attention for each, count in products for _ in range(count)),
@@ -67,6 +68,7 @@ def partition(costs: StageCosts, *, stages: int) -> Partition:
     """
     if not 1 <= stages <= len(costs.layers):
         raise ValueError(f"{len(costs.layers)} layers do not fill {stages} stages")
+    # Equal layers are the usual case and need no dynamic program.
     if len(set(costs.layers)) == 1:
         return _of_equal_layers(costs, stages=stages)
     # 1. how small the largest stage can be
@@ -91,6 +93,7 @@ def _of_equal_layers(costs: StageCosts, *, stages: int) -> Partition:
         return (range(layers),)
 
     def judged(first: int | None, last: int) -> tuple[float, float, tuple[int, ...]]:
+        # Stages between the ends share the rest as evenly as possible.
         middle = stages - (1 if first is None else 2)
         rest = layers - last - (first or 0)
         share, more = divmod(rest, middle) if middle else (0, 0)
@@ -99,8 +102,10 @@ def _of_equal_layers(costs: StageCosts, *, stages: int) -> Partition:
         prices = [each * size for size in sizes]
         prices[0] += costs.embedding
         prices[-1] += costs.head
+        # Compare the slowest stage first, then the sum of squares, then the ends.
         return max(prices), sum(price**2 for price in prices), tuple(accumulate(sizes))
 
+    # A separate size of the first stage only matters if it embeds.
     between = 1 if costs.embedding and stages > 2 else 0
     choices: list[tuple[int | None, int]] = []
     for last in range(1, layers - stages + 2):
@@ -134,8 +139,10 @@ def repartition(
     """
     if len(seconds) != len(current) or min(seconds) <= 0:
         raise ValueError(f"{len(current)} stages need as many positive times, not {list(seconds)}")
+    # Costs become seconds, so that a slow device counts as costly layers.
     measured = _scaled(current, costs, seconds)
     new = partition(measured, stages=len(current))
+    # The gain must exceed measurement noise, because a new partition costs a restart.
     worth_it = max(stage_costs(new, measured)) <= (1 - gain) * max(seconds)
     return new if worth_it else current
 
@@ -164,6 +171,7 @@ def _scaled(current: Partition, costs: StageCosts, seconds: Sequence[float]) -> 
 
 def _prices(costs: StageCosts, *, stages: int) -> Callable[[int, int, int], float]:
     """Return a function for the cost of a stage with layers start to stop, in O(1)."""
+    # Prefix sums make the price of any run of layers O(1).
     sums = (0.0, *accumulate(costs.layers))
 
     def price(stage: int, start: int, stop: int) -> float:
@@ -191,6 +199,7 @@ def _best(
     best: dict[int, tuple[float, tuple[int, ...]]] = {0: (0.0, ())}
     # then with each stage, for every place where it can end: the best beginning and its last run
     for stage in range(stages):
+        # Every later stage needs at least one layer.
         rest = stages - 1 - stage
         best = {
             stop: min(

@@ -43,6 +43,7 @@ def learning_shares(
     """Return the trained shares of a model's weights: outside of experts, and of experts."""
     if trainable is None and freeze is None:
         return 1.0, 1.0
+    # Names match either the trained or the frozen weights.
     totals, matched = _matched(model, trainable or freeze or "")
     dense, experts = (mine / max(1, all_) for mine, all_ in zip(matched, totals, strict=True))
     return (dense, experts) if freeze is None else (1 - dense, 1 - experts)
@@ -60,13 +61,13 @@ def learning_weights(model: ModelConfig, *, trainable: str | None, freeze: str |
 def _matched(model: ModelConfig, text: str) -> tuple[tuple[int, int], tuple[int, int]]:
     """Count all weights, and those of the patterns; each as (outside of experts, of experts)."""
     patterns = name_patterns(text)
-    # in halves, as layers have their rests in common, and a layer's weights its number
     after, before = functools.cache(patterns.after), functools.cache(patterns.before)
     totals, matched = [0, 0], [0, 0]
     for name, size in weight_sizes(model):
         kind = int(".experts." in name)
         totals[kind] += size
         cut = name.index(".", len(_LAYERS)) if name.startswith(_LAYERS) else 0
+        # A name matches if some state is reached from both sides.
         if after(name[:cut]) & before(name[cut:]):
             matched[kind] += size
     return (totals[0], totals[1]), (matched[0], matched[1])
@@ -88,6 +89,7 @@ def _gpt2_layer(model: ModelConfig) -> Sizes:
     hidden = model.hidden_size
     query, keys = (n * model.features_per_head for n in (model.heads, model.kv_heads))
     yield from _norm("attention_norm", hidden, bias=True)
+    # GPT-2 has biases everywhere.
     for name, outputs in (("query", query), ("key", keys), ("value", keys)):
         yield from _linear(f"attention.{name}", hidden, outputs)
     yield from _linear("attention.output", query, hidden)
@@ -142,6 +144,7 @@ def _latent_attention(model: ModelConfig, latent: LatentAttention) -> Sizes:
         yield from _norm("attention.query_latent_norm", latent.query_rank)
         yield "attention.query.weight", latent.query_rank * query
     rank, values = latent.key_value_rank, heads * latent.value_size
+    # The turned part of the keys is shared by all heads.
     yield "attention.key_value_latent.weight", hidden * (rank + latent.turned_size)
     yield from _norm("attention.key_value_latent_norm", rank)
     yield "attention.key_value.weight", rank * (query - heads * latent.turned_size + values)

@@ -93,16 +93,21 @@ def diagnose(
     Raises:
         ValueError: no time was measured.
     """
+    # Phase 1: shares of the step.
     total = sum(parts.values())
     if total <= 0:
         raise ValueError("a step without any time has no bottleneck")
+    # Full memory with a low MFU: a larger batch would help and does not fit.
     full = memory_share is not None and memory_share >= FULL_MEMORY
     full = full and (mfu is None or mfu < LOW_MFU)
     shares = _shares(parts, total=total)
+    # Phase 2: compute time counts as memory-bound in this case.
     if full:
         shares[Bottleneck.MEMORY] += shares[Bottleneck.COMPUTE]
         shares[Bottleneck.COMPUTE] = 0.0
+    # Rounding makes shares that differ by float noise equal. Then the order of `_COSTS` decides.
     worst = max(_COSTS, key=lambda cost: (round(shares[cost], 9), -_COSTS.index(cost)))
+    # Small overheads are normal, so the run counts as compute-bound.
     if shares[worst] < LOSS_SHARE:
         worst = Bottleneck.COMPUTE
     because = _because(worst, share=shares[worst], parts=parts, mfu=mfu, memory=memory_share)
@@ -120,6 +125,7 @@ def _shares(parts: Mapping[str, float], *, total: float) -> dict[Bottleneck, flo
         bound = (
             Bottleneck.BUBBLE
             if name in _PIPELINE_WAITS
+            # A part that is no phase is a collective.
             else _BY_PHASE.get(name, Bottleneck.NETWORK)
         )
         shares[bound] += seconds / total
@@ -197,4 +203,5 @@ def _longest_collective(parts: Mapping[str, float]) -> str:
         for name, seconds in parts.items()
         if name not in _BY_PHASE and name not in _PIPELINE_WAITS
     }
+    # Sorting first makes ties deterministic across ranks.
     return max(sorted(waits), key=lambda name: waits[name])

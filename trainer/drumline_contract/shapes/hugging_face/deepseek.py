@@ -40,6 +40,7 @@ def latent_attention(*, says_order: bool) -> Part:
         heads = raw.get("num_attention_heads")
         kv_heads = raw.get("num_key_value_heads")
         return {
+            # A head is its part without rotation and its turned part.
             "head_size": sum(parts),
             "kv_heads": heads if kv_heads is None else kv_heads,
             "latent_attention": {
@@ -47,6 +48,7 @@ def latent_attention(*, says_order: bool) -> Part:
                 "key_value_rank": sizes["kv_lora_rank"],
                 "turned_size": sizes["qk_rope_head_dim"],
                 "value_size": sizes["v_head_dim"],
+                # DeepSeek-V2 always rotates neighbouring features.
                 "interleaved": raw.get("rope_interleave", True) if says_order else True,
             },
         }
@@ -85,6 +87,7 @@ def scores_rope() -> Part:
         scaling = values["rope_scaling"]
         if scaling is not None and scaling["kind"] == RopeScalingKind.YARN:
             given = raw.get("rope_parameters") or raw.get("rope_scaling")
+            # The key lies in the section that `rope` has read.
             scaling["score_growth"] = cast("Raw", given).get(_ALL_DIM) or 0.0
         return values
 
@@ -137,6 +140,7 @@ def _read_softmax(raw: Raw) -> dict[str, Any]:
         )
     names = {"groups": "n_group", "groups_per_token": "topk_group"}
     by_groups = method == _BY_GROUPS
+    # Greedy choice ignores groups, even if the file has them.
     groups = {ours: raw.get(theirs) for ours, theirs in names.items()} if by_groups else {}
     scale = raw.get("routed_scaling_factor", 1.0)
     return {"routing": {"scores": "softmax", "normalized": False, "scale": scale, **groups}}

@@ -64,8 +64,10 @@ def language_part(raw: Raw) -> dict[str, Any]:
     inside = raw.get("text_config")
     if not isinstance(inside, Mapping):
         raise HuggingFaceError("config.json: text_config must be an object")
+    # Files of Gemma 3 contain only values that differ from these defaults.
     values = {**missing, **cast("Raw", inside)}
     values.pop("architectures", None)  # of the checkpoint that it was begun from
+    # Tokens and packing are properties of the whole folder.
     return values | {key: raw[key] for key in _OF_BOTH if key in raw}
 
 
@@ -73,6 +75,7 @@ class LanguageNames:
     """Tensor names of the language model in a folder that may also hold a vision tower."""
 
     def __init__(self, stored: Collection[str]) -> None:
+        # transformers changed the prefix between versions 4 and 5.
         inside = (prefix for prefix in (_EARLIER, _LATER) if _any_with(prefix, stored))
         self._prefix = next(inside, "")
 
@@ -84,6 +87,7 @@ class LanguageNames:
 
     def is_beside(self, stored: str) -> bool:
         """Return whether a tensor in the files does not belong to the language model."""
+        # Only tensors of the vision tower may be left out. Others are an error of the reader.
         return bool(self._prefix) and stored.startswith(_VISION)
 
 
@@ -120,6 +124,7 @@ def with_model_of_folder(raw: Mapping[str, Any]) -> dict[str, Any]:
             images without a classifier, and the number of classes is not given.
         StoreError: the folder's storage does not answer, or refuses.
     """
+    # The configuration's own width marks a complete model.
     if not has_model_of_folder(raw):
         return dict(raw)
     if is_of_transformers(raw):
@@ -127,14 +132,17 @@ def with_model_of_folder(raw: Mapping[str, Any]) -> dict[str, Any]:
     folder, model = raw["model_from"], raw.get("model", {})
     check_place(folder, field="model_from")
     described = language_part(_described(folder))
+    # The number of classes cannot be derived from an encoder.
     if has_no_classifier(described) and "classes" not in model:
         raise HuggingFaceError(
             f"model.classes: {folder} holds a ViT without a classifier; say how many classes the"
             " data has"
         )
     ours = asdict(to_ours(described))
+    # A folder may state a tied head and store another one. Stored weights win.
     if ours["tied_embeddings"] and "tied_embeddings" not in model and _keeps_head(folder):
         ours["tied_embeddings"] = False
+    # The user's values override the folder's.
     return merge({"model": ours}, dict(raw))
 
 
@@ -157,6 +165,7 @@ def _with_module_of_folder(raw: Mapping[str, Any]) -> dict[str, Any]:
     folder = raw[field]
     check_place(folder, field=field)
     described = _described(folder)
+    # Keys about files would make equal models differ in the checkpoint's comparison.
     kept = {key: value for key, value in described.items() if key not in _ABOUT_FILES}
     model: dict[str, Any] = {"config_json": json.dumps(kept, sort_keys=True)}
     if "vocab_size" not in raw.get("model", {}):
@@ -171,10 +180,12 @@ def _words_of(described: Mapping[str, Any], folder: str) -> int:
         HuggingFaceError: config.json has no vocab_size.
     """
     inner = (described.get(name) for name in _INNER)
+    # The outer size wins over that of an inner part.
     parts = (cast("dict[str, Any]", each) for each in inner if isinstance(each, dict))
     for part in (described, *parts):
         for name in _WORDS:
             size = part.get(name)
+            # bool is an int in Python.
             if isinstance(size, int) and not isinstance(size, bool):
                 return size
     raise HuggingFaceError(
@@ -220,6 +231,7 @@ def unreadable(place: object, error: OSError) -> HuggingFaceError | StoreError:
     So a claim that fails for a moment restarts a job's ranks and does not end the job.
     """
     reason = f"{place}: {error.strerror}"
+    # A wrong path stays wrong, so the job ends. Other errors restart the ranks.
     if error.errno in _PATH_ERRORS:
         return HuggingFaceError(reason)
     return StoreError(reason, may_come_back=True)

@@ -37,7 +37,9 @@ _FIELDS = {
     "tie_word_embeddings": "tied_embeddings",
     "max_position_embeddings": "max_positions",
 }
+# Defaults of transformers' config classes, which files may leave out.
 _MEANING = {"rms_norm_eps": 1e-6, "tie_word_embeddings": False, "max_position_embeddings": 2048}
+# Gated feed-forward with SiLU (SwiGLU). Other activations need another `Kind`.
 _SILU: dict[str, Any] = {"hidden_act": "silu"}
 _DENSE = {"family": Family.LLAMA, "experts": 0}
 _MIXTURE = {"family": Family.LLAMA, "shared_experts": 0}
@@ -50,7 +52,9 @@ _DEEPSEEK_FIELDS = {
     "n_shared_experts": "shared_experts",
     "first_k_dense_replace": "dense_layers",
 }
+# Every layer after the dense ones is a mixture.
 _DEEPSEEK_FIXED: dict[str, Any] = {"attention_bias": False, "moe_layer_freq": 1}
+# These keys affect the training loss or the placement of experts, not the logits.
 _DEEPSEEK_IGNORED = frozenset({"ep_size", "aux_loss_alpha", "seq_aux"})
 _DEEPSEEK: dict[str, Any] = {"family": Family.LLAMA}
 
@@ -58,12 +62,14 @@ _OLMO: dict[str, Any] = {
     **_DENSE,
     "norm_placement": NormPlacement.AFTER,
     "query_key_norm": True,
+    # OLMo 2 normalizes queries and keys over all heads.
     "query_key_norm_over_heads": True,
 }
 _GEMMA: dict[str, Any] = {
     **_DENSE,
     "norm_placement": NormPlacement.AROUND,
     "activation": Activation.GELU_TANH,
+    # Gemma multiplies embeddings by the root of the hidden size.
     "scaled_embedding": True,
 }
 _GEMMA_FIXED = {"hidden_activation": "gelu_pytorch_tanh", "use_bidirectional_attention": False}
@@ -104,6 +110,7 @@ KINDS = (
         fixed=_SILU,
         meaning=_MEANING,
         ours={**_DENSE, "query_key_norm": True},
+        # Qwen 3's config class has heads of 128 features, whatever hidden_size / heads is.
         parts=(heads(size=128), rope(), biases(), QWEN_WINDOW),
     ),
     Kind(
@@ -115,6 +122,7 @@ KINDS = (
             "num_experts_per_tok": "experts_per_token",
             "moe_intermediate_size": "expert_ffn_size",
         },
+        # A step of 1 means a mixture in every layer.
         fixed={**_SILU, "decoder_sparse_step": 1},
         meaning=_MEANING,
         ours={**_MIXTURE, "query_key_norm": True},
@@ -144,10 +152,12 @@ KINDS = (
             "scoring_func": "sigmoid",
             "topk_method": "noaux_tc",
         },
+        # DeepSeek-V3's config class has 3 dense layers by default, V2's has none.
         meaning={**_MEANING, "first_k_dense_replace": 3},
         ours=_DEEPSEEK,
         parts=(latent_attention(says_order=True), scores_rope(), SIGMOID_ROUTING),
         ignored=_DEEPSEEK_IGNORED | {"num_mtp_layers"},
+        # Multi-token prediction layers follow the last layer. Import leaves them out.
         further_layers="num_nextn_predict_layers",
         unpacked=("fp8",),
     ),
@@ -176,6 +186,7 @@ KINDS = (
             "num_local_experts": "experts",
             "num_experts_per_tok": "experts_per_token",
         },
+        # Constants of the clamped SwiGLU that our activation has built in.
         fixed={**_SILU, "swiglu_alpha": 1.702, "swiglu_limit": 7.0},
         meaning={**_MEANING, "rms_norm_eps": 1e-5},
         ours={
@@ -201,6 +212,7 @@ KINDS = (
         fixed={**_SILU, "attention_bias": False},
         meaning={**_MEANING, "rms_norm_eps": 1e-5},
         ours=_DENSE,
+        # Phi-3 packs queries, keys and values in one tensor, so it has its own names.
         parts=(heads(), phi_rope(), window(missing=None)),
     ),
     Kind(
@@ -220,6 +232,7 @@ KINDS = (
         fixed={**_SILU, "mlp_bias": False, "use_sliding_window": False},
         meaning={**_MEANING, "tie_word_embeddings": True, "max_position_embeddings": 32768},
         ours=_DENSE,
+        # SmolLM3 leaves rotary positions out of every fourth layer.
         parts=(heads(), rope(theta=2_000_000.0), biases(), LAYERS_WITHOUT_ROPE),
         # of windows, which it has only where use_sliding_window says so
         ignored=frozenset({"sliding_window", "max_window_layers", "layer_types"}),
@@ -255,6 +268,7 @@ KINDS = (
             heads(size=256),
             rope(),
             biases(),
+            # Gemma 2 alternates: every second layer sees all positions.
             alternating(every=2),
             caps(attention=50.0, logits=30.0),
         ),
@@ -273,6 +287,7 @@ KINDS = (
             heads(size=256),
             GEMMA_3_ROPE,
             biases(),
+            # Gemma 3: every sixth layer.
             alternating(every=6),
             caps(attention=None, logits=None),
         ),
@@ -298,6 +313,7 @@ KINDS = (
             "add_cross_attention": False,
         },
         meaning={"n_inner": None, "layer_norm_epsilon": 1e-5, "tie_word_embeddings": True},
+        # GPT-2 has no head_dim key.
         ours={"family": Family.GPT2, "head_size": None},
         ignored=frozenset(
             {

@@ -17,9 +17,11 @@ def _read_heads(raw: Raw) -> dict[str, Any]:
     """Read the heads. A head size equal to hidden / heads is read as the default."""
     heads, hidden = raw.get("num_attention_heads"), raw.get("hidden_size")
     size = raw.get("head_dim")
+    # The default is written as None, so that models compare equal.
     if isinstance(heads, int) and isinstance(size, int) and size * heads == hidden:
         size = None
     kv_heads = raw.get("num_key_value_heads")
+    # Without the key all heads have their own keys and values.
     return {"head_size": size, "kv_heads": heads if kv_heads is None else kv_heads}
 
 
@@ -54,10 +56,12 @@ def window(*, missing: int | None) -> Part:
 
 def _read_qwen_window(raw: Raw) -> dict[str, Any]:
     """Read the window, off unless `use_sliding_window`, of layers from `max_window_layers` on."""
+    # Qwen's window is off unless the file turns it on.
     size = raw.get("sliding_window", 4096) if raw.get("use_sliding_window") else None
     layers, without = raw.get("num_hidden_layers"), raw.get("max_window_layers", 28)
     if size is None or raw.get("layer_types") is not None:
         return layers_with_window(raw, size, every=0)
+    # Qwen starts the window at a layer. Our setting is periodic.
     if not isinstance(layers, int) or not isinstance(without, int) or 0 < without < layers:
         raise HuggingFaceError(
             f"config.json: max_window_layers is {without!r} of {layers!r} layers; a sliding_window"
@@ -97,21 +101,25 @@ def layers_with_window(raw: Raw, size: Any, *, every: int) -> dict[str, Any]:
         HuggingFaceError: `layer_types` is malformed or not periodic.
     """
     types: Any = raw.get("layer_types")
+    # The list is authoritative, since newer files have no period.
     if types is not None and size is not None:
         if not isinstance(types, list) or not {*map(str, types)} <= {FULL, SLIDING}:  # pyright: ignore[reportUnknownArgumentType] - decoded JSON
             raise HuggingFaceError(
                 f"config.json: layer_types must be a list of {FULL} and {SLIDING}"
             )
         kinds = [str(kind) for kind in types]  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType] - decoded JSON
+        # The first full layer gives the period.
         every = kinds.index(FULL) + 1 if FULL in kinds else 0
         expected = [
             FULL if every and (layer + 1) % every == 0 else SLIDING for layer in range(len(kinds))
         ]
+        # Other patterns cannot be expressed by one period.
         if kinds != expected:
             raise HuggingFaceError(
                 "config.json: layer_types has no period; a sliding_window can be imported for all"
                 " layers, or for all but every n-th"
             )
+    # A period of 1 means that no layer has a window.
     if size is None or every == 1:
         return {"sliding_window": None, "full_attention_every": 0}
     return {"sliding_window": size, "full_attention_every": every}
@@ -168,6 +176,7 @@ def caps(*, attention: float | None, logits: float | None) -> Part:
         return {
             "attn_logit_softcapping": config.attention_softcap,
             "final_logit_softcapping": config.logit_softcap,
+            # None means the head size, which must be written as a number.
             "query_pre_attn_scalar": config.query_divisor or config.features_per_head,
         }
 
@@ -177,6 +186,7 @@ def caps(*, attention: float | None, logits: float | None) -> Part:
 
 def _read_qwen_mixture(raw: Raw) -> dict[str, Any]:
     dense: Any = raw.get("mlp_only_layers") or []
+    # Only a run of first layers can be dense in our model.
     if not isinstance(dense, list) or dense != list(range(len(dense))):  # pyright: ignore[reportUnknownArgumentType] - decoded JSON
         raise HuggingFaceError(
             f"config.json: mlp_only_layers is {dense!r}; only the first layers can be dense"
@@ -210,8 +220,10 @@ def _read_layers_without_rope(raw: Raw) -> dict[str, Any]:
         raise HuggingFaceError(
             "config.json: no_rope_layers must be a list with a number for each layer"
         )
+    # Some files have a longer list than the model has layers.
     turn = turn[:layers]  # pyright: ignore[reportUnknownVariableType] - decoded JSON
     every = turn.index(0) + 1 if 0 in turn else 0  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] - decoded JSON
+    # The list must be the period that its first 0 suggests.
     if turn != [int(not every or (layer + 1) % every != 0) for layer in range(layers)]:
         raise HuggingFaceError(
             "config.json: no_rope_layers has no period; only every n-th layer can be without"
@@ -240,7 +252,9 @@ def _read_score_multiplier(raw: Raw) -> dict[str, Any]:
             f"config.json: attention_multiplier is {multiplier!r}; only numbers above 0 and at"
             " most 1 can be imported"
         )
+    # The bound keeps the square within exact integers of a float.
     divisor = round(min(1 / multiplier, 2.0**26) ** 2)
+    # A multiplier that is no inverse root cannot be restored exactly.
     if not math.isclose(divisor**-0.5, multiplier, rel_tol=1e-6):
         raise HuggingFaceError(
             f"config.json: attention_multiplier is {multiplier!r}; only 1 / √n of a whole n can be"

@@ -47,15 +47,18 @@ def rope(*, theta: float = 10_000.0, required: bool = False, partial: bool = Fal
     """
 
     def read(raw: Raw) -> dict[str, Any]:
+        # transformers 5 has all values in `rope_parameters`, earlier versions in `rope_scaling`.
         values = _values(raw)
         if required and not values:
             raise HuggingFaceError("config.json: rope_scaling is missing")
+        # Nested objects are settings for each layer type, as in Gemma 3.
         nested = [name for name, value in values.items() if isinstance(value, dict)]
         if nested:
             raise HuggingFaceError(
                 f"config.json: rope_parameters differs between layers ({', '.join(nested)}); only"
                 " one for all layers can be imported"
             )
+        # The share may stand in either place.
         share = values.get("partial_rotary_factor", raw.get("partial_rotary_factor", 1.0))
         if share != 1 and not partial:
             raise HuggingFaceError(
@@ -63,6 +66,7 @@ def rope(*, theta: float = 10_000.0, required: bool = False, partial: bool = Fal
                 " does not heed in transformers; only 1 can be imported"
             )
         return {
+            # The section overrides the top-level key, as in transformers.
             "rope_theta": values.get("rope_theta", raw.get("rope_theta", theta)),
             "rope_share": share,
             "rope_scaling": _scaling(values),
@@ -72,6 +76,7 @@ def rope(*, theta: float = 10_000.0, required: bool = False, partial: bool = Fal
         share = {} if config.rope_share == 1 else {"partial_rotary_factor": config.rope_share}
         scaling = _write_scaling(config.rope_scaling)
         if required and not scaling:
+            # An explicit default tells readers that no scaling applies.
             scaling = {"rope_scaling": {"rope_type": "default"}}
         return {"rope_theta": config.rope_theta, **share, **scaling}
 
@@ -92,10 +97,13 @@ def phi_rope() -> Part:
     def read(raw: Raw) -> dict[str, Any]:
         values = _values(raw)
         kind = values.get("rope_type", values.get("type"))
+        # Other kinds need no original length beside the section.
         if kind not in (RopeScalingKind.LONGROPE, *_EARLIER_NAMES):
             return plain.read(raw)
+        # The key beside the section overrules the one in it.
         original = raw.get(_PHI_ORIGINAL, _PHI_LONGEST)
         scaling = {**values, "rope_type": RopeScalingKind.LONGROPE.value, _PHI_ORIGINAL: original}
+        # Phi-3 derives the factor from both lengths.
         if scaling.get("factor") is None:
             longest = raw.get("max_position_embeddings", _PHI_LONGEST)
             if not all(type(size) is int and size > 0 for size in (longest, original)):
@@ -115,15 +123,18 @@ def phi_rope() -> Part:
 
 
 def _read_of_gemma_3(raw: Raw) -> dict[str, Any]:
+    # Two sections: layers with full attention, and layers with a window.
     values = _values(raw)
     everywhere: Any = values.get("full_attention") or {}
     windows: Any = values.get("sliding_attention") or {}
+    # Older files have one section, for the layers with full attention.
     if not everywhere and not windows:
         everywhere = values
     if not isinstance(everywhere, dict) or not isinstance(windows, dict):
         raise HuggingFaceError("config.json: rope_parameters must have an object for each kind")
     everywhere = cast("dict[str, Any]", everywhere)
     windows = cast("dict[str, Any]", windows)
+    # Our model has one scaling, and Gemma scales only the layers that see everything.
     if _scaling(windows) is not None:
         raise HuggingFaceError(
             "config.json: rope_parameters of sliding_attention are scaled; only those of"
@@ -158,6 +169,7 @@ def _values(raw: Raw) -> dict[str, Any]:
     Raises:
         HuggingFaceError: it is not an object.
     """
+    # The newer key is looked at first.
     for key in ("rope_parameters", "rope_scaling"):
         values = raw.get(key)
         if isinstance(values, dict):
@@ -169,9 +181,11 @@ def _values(raw: Raw) -> dict[str, Any]:
 
 def _scaling(values: Mapping[str, Any]) -> dict[str, Any] | None:
     """Translate to our section `rope_scaling`; `type` is an older word for `rope_type`."""
+    # Files before transformers 4.43 write `type`.
     kind = values.get("rope_type", values.get("type", "default"))
     known = {"rope_type", "type", "rope_theta", "partial_rotary_factor"}
     if kind == "default":
+        # Unknown keys are refused, because they could change the rotation.
         _refuse_unknown(values, known)
         return None
     if kind not in list(RopeScalingKind):
@@ -180,6 +194,7 @@ def _scaling(values: Mapping[str, Any]) -> dict[str, Any] | None:
             f"config.json: rope_scaling is of type {kind!r}; only {kinds} can be imported"
         )
     kind = RopeScalingKind(kind)
+    # A missing value has no safe default, since versions differ.
     missing = [name for name in _FIELDS[kind] if values.get(name) is None]
     if missing:
         raise HuggingFaceError(f"config.json: rope_scaling lacks {', '.join(sorted(missing))}")
@@ -192,8 +207,10 @@ def _scaling(values: Mapping[str, Any]) -> dict[str, Any] | None:
     elif kind is RopeScalingKind.YARN:
         known |= {*_OF_YARN, *_MAGNITUDES}
         given = {theirs: values.get(theirs) for theirs in _OF_YARN}
+        # null means the default, as a missing key does.
         ours |= {_OF_YARN[theirs]: value for theirs, value in given.items() if value is not None}
         ours["magnitude"] = _magnitude(values)
+    # Some files repeat the original length where no code reads it.
     elif values.get("original_max_position_embeddings") is not None:
         known.add("original_max_position_embeddings")  # of no effect where it is not read
     _refuse_unknown(values, known)
@@ -209,6 +226,7 @@ def _joined(factors: object, name: str) -> str:
     numbers = cast("list[object]", factors) if isinstance(factors, list) else []
     if not numbers or not all(type(number) in {int, float} for number in numbers):
         raise HuggingFaceError(f"config.json: {name} of rope_scaling must be a list of numbers")
+    # repr gives the shortest text that reads back as the same float.
     return ",".join(repr(float(cast("float", number))) for number in numbers)
 
 
@@ -223,8 +241,10 @@ def _magnitude(values: Mapping[str, Any]) -> float:
     if not all(isinstance(number, int | float) for number in numbers):
         names = ", ".join(("factor", *_MAGNITUDES))
         raise HuggingFaceError(f"config.json: {names} of rope_scaling must be numbers or null")
+    # An explicit factor overrides both scales.
     if given is not None:
         return given
+    # The quotient of both growths is 1 if the scales agree, as in DeepSeek.
     if all(scales):
         above, below = (_longer(values["factor"], float(scale or 1)) for scale in scales)
         return above / below
@@ -250,6 +270,7 @@ def _write_scaling(scaling: RopeScaling | None) -> dict[str, Any]:
     if scaling is None:
         return {}
     values = {theirs: getattr(scaling, ours) for theirs, ours in _FIELDS[scaling.kind].items()}
+    # `rope_scaling` is read by all versions, `rope_parameters` by newer ones only.
     if scaling.kind is RopeScalingKind.YARN:
         values |= {theirs: getattr(scaling, ours) for theirs, ours in _OF_YARN.items()}
         values["attention_factor"] = scaling.multiplier

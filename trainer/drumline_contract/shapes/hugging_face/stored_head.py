@@ -37,6 +37,7 @@ def head_differs(folder: Path) -> bool:
         if pair is None:
             return False
         head, embedding = (_StoredHead.of(folder / files[name], name) for name in pair)
+        # Another type or shape cannot be compared byte by byte.
         return head.described == embedding.described and _differ(head, embedding)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return False
@@ -78,12 +79,14 @@ def _header(path: Path) -> tuple[dict[str, Any], int]:
     """
     with path.open("rb") as file:
         size = int.from_bytes(file.read(8), "little")
+        # The format allows 100 MB of header.
         if size > _MAX_HEADER_BYTES:
             raise ValueError(size)
         return json.loads(file.read(size)), 8 + size
 
 
 def _differ(head: _StoredHead, embedding: _StoredHead) -> bool:
+    # Stretches lie evenly over the tensor, so a partly trained head is found.
     apart = max(_STRETCH_BYTES, head.size // _STRETCHES)
     with head.path.open("rb") as head_file, embedding.path.open("rb") as embedding_file:
         for at in range(0, head.size, apart):

@@ -41,19 +41,24 @@ def kind_of(config: ModelConfig, *, like: Raw | None = None) -> Kind:
     Raises:
         HuggingFaceError: there is none.
     """
+    # Compare what the models compute, since many fields can be written in several ways.
     wanted = canonical(config)
     nearest: tuple[str, ...] = ()
     first = None if like is None else like.get("model_type")
+    # The preferred type comes first. The sort is stable, so the others keep their order.
     for kind in sorted(KINDS, key=lambda kind: kind.model_type != first):
         try:
             back = _to_ours(_to_theirs(config, kind), kind)
+        # A round trip through the type shows what it loses.
         except HuggingFaceError:
             continue
         lost = differences(back, wanted)
         if not lost:
             return kind
+        # A type of another family is no helpful suggestion.
         if back.family is not config.family:
             continue
+        # The fewest lost fields make the best message.
         if not nearest or len(lost) + 1 < len(nearest):
             nearest = (kind.model_type, *lost)
     name, *lost = nearest or ("none",)
@@ -92,21 +97,26 @@ def to_theirs(config: ModelConfig, *, dtype: str, like: Raw | None = None) -> di
         HuggingFaceError: no model type there computes what ours does.
     """
     kind = kind_of(config, like=like)
+    # Phase 1: our values, with the special tokens unset.
     values = {**_NO_TOKENS, **_to_theirs(config, kind)}
+    # Phase 2: take over the original file if it still describes this model.
     if like is not None and like.get("model_type") == kind.model_type:
         try:
             same = not differences(to_ours(like), config)
         except HuggingFaceError:
             same = False
         longest, rope = values.get("max_position_embeddings"), values.get("rope_scaling")
+        # A changed model keeps only notes that are valid for any model.
         values |= like if same else _without_effect(like, kind)
         there = values.get("max_position_embeddings")
+        # Never promise a shorter limit than the model or the original has.
         if isinstance(longest, int) and isinstance(there, int):
             values["max_position_embeddings"] = max(longest, there)
             if longest > there and rope is not None and rope["rope_type"] == "longrope":
                 # what is not said there would follow from the longer length
                 values.pop("rope_parameters", None)
                 values["rope_scaling"] = rope
+    # Phase 3: remove what describes the original's storage.
     for key in ("dtype", _PACKING):  # what is written is not packed
         values.pop(key, None)
     if kind.further_layers:  # nor has it those
@@ -143,6 +153,7 @@ def _to_theirs(config: ModelConfig, kind: Kind) -> dict[str, Any]:
     if "moe_intermediate_size" in values:
         values["moe_intermediate_size"] = config.features_per_expert
     for part in kind.parts:
+        # `fixed` comes last, so that no part can override it.
         values |= part.write(config)
     return {
         "architectures": [kind.architecture],
@@ -153,26 +164,31 @@ def _to_theirs(config: ModelConfig, kind: Kind) -> dict[str, Any]:
 
 
 def _to_ours(raw: Raw, kind: Kind) -> ModelConfig:
+    # Phase 1: values that our model cannot vary. A missing key means the fixed value.
     for key, value in kind.fixed.items():
         if raw.get(key, value) != value and not (not value and raw[key] is None):
             raise HuggingFaceError(
                 f"config.json: {key} is {_shown(raw[key])}; only {value!r} can be imported"
             )
+    # Phase 2: refuse unknown keys before any value is used.
     said_again = _unknown(raw, kind)
     values = {ours: _field(raw, theirs, kind=kind) for theirs, ours in kind.fields.items()}
     values |= kind.ours
     for part in kind.parts:
         values |= part.read(raw)
+    # GPT-2 has one key-value head for each query head, and 4 times the width by default.
     if kind.model_type == "gpt2":
         values["kv_heads"] = values["heads"]
         if values["ffn_size"] is None and isinstance(values["hidden_size"], int):
             values["ffn_size"] = 4 * values["hidden_size"]
+    # Phase 3: our own checks, with the error in the file's words.
     try:
         model = decode(ModelConfig, values, path="")
     except ConfigError as error:
         raise HuggingFaceError(f"config.json: {_in_their_words(str(error), kind)}") from error
     except (TypeError, ZeroDivisionError) as error:
         raise HuggingFaceError(f"config.json: {error}") from error
+    # Phase 4: keys that repeat a property must agree with it.
     for key in said_again:
         if not agrees(key, raw[key], model):
             raise _refusal(raw, key, kind)
@@ -195,6 +211,7 @@ def _unknown(raw: Raw, kind: Kind) -> list[str]:
     said_again: list[str] = []
     for key, value in raw.items():
         if key in kind.known or _OTHER_NAMES.get(key) in kind.known or is_off(key, value):
+            # A null or disabled variant changes nothing.
             continue
         if key == _PACKING:
             _refuse_packing(value, kind)
@@ -215,6 +232,7 @@ def _refusal(raw: Raw, key: str, kind: Kind) -> HuggingFaceError:
 
 def _refuse_packing(value: object, kind: Kind) -> None:
     """Refuse packed weights other than those that `models.hugging_face` unpacks as it reads."""
+    # Packed weights can be read only in the formats that the reader unpacks.
     method = cast("Raw", value).get("quant_method") if isinstance(value, Mapping) else None
     if method not in kind.unpacked:
         raise HuggingFaceError(
@@ -233,12 +251,14 @@ def _refuse_packing(value: object, kind: Kind) -> None:
 
 def _hint(key: str, absent: Collection[str]) -> str:
     """Suggest a key, except for long ones, because comparison takes quadratic time."""
+    # get_close_matches is quadratic in the length.
     near = difflib.get_close_matches(key, sorted(absent), n=1, cutoff=0.8) if len(key) < 64 else []
     return f" (did you mean {near[0]}?)" if near else ""
 
 
 def _field(raw: Mapping[str, Any], key: str, *, kind: Kind) -> Any:
     if key not in raw:
+        # Some keys have two names in different versions.
         key = _OTHER_NAMES.get(key, key)
     value = raw.get(key, kind.meaning.get(key, _MISSING))
     if value is _MISSING:

@@ -60,10 +60,12 @@ def _classes(raw: Raw) -> object:
     """
     names, count = raw.get("id2label"), raw.get("num_labels")
     if names is None:
+        # transformers uses two labels if nothing is said.
         return 2 if count is None else count
     if not isinstance(names, Mapping):
         raise HuggingFaceError("config.json: id2label must be an object")
     names = cast("Raw", names)
+    # Class numbers are rows of the classifier, so gaps would shift them.
     if set(names) != {str(number) for number in range(len(names))}:
         raise HuggingFaceError("config.json: id2label must name the classes from 0 on")
     if count not in (None, len(names)):
@@ -83,6 +85,7 @@ def _write_shape(config: ModelConfig) -> dict[str, Any]:
 
 def class_labels(count: int, names: Sequence[str] = ()) -> dict[str, Any]:
     """Return the keys that name the classes; a class without a name is called by its number."""
+    # Missing names get the default labels of transformers.
     known = dict(enumerate(names[:count]))
     labels = [known.get(number, f"LABEL_{number}") for number in range(count)]
     return {
@@ -103,6 +106,7 @@ def fitted(there: ModelConfig, here: ModelConfig) -> ModelConfig:
     """
     if there.family is not Family.VIT:
         return there
+    # Fine-tuning replaces the classifier and interpolates positions.
     return replace(there, classes=here.classes, image_size=here.image_size)
 
 
@@ -153,15 +157,18 @@ def check_image_processor(values: Raw, model: ModelConfig) -> None:
         HuggingFaceError: says which setting.
     """
     kind = values.get("image_processor_type", values.get("feature_extractor_type", "ViT"))
+    # Defaults apply to ViT's own processor. Others have other defaults.
     of_vit = isinstance(kind, str) and kind.startswith("ViT")
     for key, expected in _SCALING.items():
         there = values.get(key, expected if of_vit else None)
+        # Mean and deviation may be a list with one value for each channel.
         each = cast("list[object]", there) if isinstance(there, list) else [there]
         if not all(_equal(value, expected) for value in each):
             raise HuggingFaceError(
                 f"{IMAGE_PROCESSOR_FILE}: {key} is {there!r}; only {expected!r} can be imported, as"
                 " pixels are scaled to -1 to 1 here"
             )
+    # The crop decides the final size.
     cropped = bool(values.get("do_center_crop")) and "crop_size" in values
     key = "crop_size" if cropped else "size"
     match values.get(key):
@@ -177,6 +184,7 @@ def check_image_processor(values: Raw, model: ModelConfig) -> None:
 
 
 def _equal(value: object, expected: float) -> bool:
+    # True equals 1 in Python, so compare booleans by identity.
     if isinstance(value, bool) or isinstance(expected, bool):
         return value is expected
     return isinstance(value, int | float) and math.isclose(value, expected, rel_tol=1e-6)

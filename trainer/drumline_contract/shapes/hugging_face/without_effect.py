@@ -125,6 +125,7 @@ _SAID_AGAIN: Final[Mapping[str, _Value]] = {
 
 def is_off(key: str, value: object) -> bool:
     """Return whether an unknown key has no effect: a note, null, or a disabled variant."""
+    # null stands for a setting that is not used.
     if value is None or key.startswith(("_", "unsloth_")) or key in WITHOUT_EFFECT:
         return True
     return _among(value, _OFF.get(key, ()))
@@ -142,6 +143,7 @@ def agrees(key: str, value: object, model: ModelConfig) -> bool:
 
 def _among(value: object, expected: tuple[Any, ...]) -> bool:
     """Return True if the value equals one of these and is of its kind: 1 is not true."""
+    # 1 == True in Python, but a file that says true means something else.
     return any(
         value == same and isinstance(value, bool) is isinstance(same, bool) for same in expected
     )
