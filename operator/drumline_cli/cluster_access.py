@@ -33,6 +33,7 @@ def chosen_credentials(chosen: argparse.Namespace, environment: Mapping[str, str
         asked = impersonation.headers(
             user=chosen.act_as, uid=chosen.act_as_uid, groups=chosen.act_as_groups
         )
+    # Empty values mean that the user did not ask for impersonation.
     except ValueError as error:
         raise BadInput(f"--as: {error}") from None
     return replace(credentials, impersonation=asked) if asked else credentials
@@ -47,10 +48,12 @@ def find_credentials(
         BadInput: none of them is usable.
     """
     try:
+        # A named context always means a kubeconfig, even inside a pod.
         if context is not None:
             return from_kubeconfig(kubeconfig, context=context)
         return discover(environment, kubeconfig=kubeconfig)
     except NoCredentials as error:
+        # The remedy depends on the source that failed.
         remedy = "set KUBECONFIG, or use --kubeconfig"
         if kubeconfig is not None:
             remedy = "correct --kubeconfig, or set KUBECONFIG"
@@ -69,6 +72,7 @@ def cluster_client(credentials: Credentials) -> KubeClient:
 
 def missing_job(error: errors.NotFound, *, job: str, namespace: str) -> str:
     """Why there is no such TrainingJob."""
+    # The server's message quotes the name of a missing object.
     if f'"{job}"' in error.message:
         return f"trainingjob {job!r} not found in namespace {namespace!r}"
     return NOT_SERVED
@@ -77,6 +81,7 @@ def missing_job(error: errors.NotFound, *, job: str, namespace: str) -> str:
 def not_answered(error: errors.KubeError, *, what: str, verb: str = "read") -> NotAnswered:
     """Return `refusal` as an exception."""
     said = refusal(error, what=what, verb=verb)
+    # A page can then ask for another token.
     if isinstance(error, errors.Unauthorized):
         return NotLoggedIn(said)
     return NotAnsweredYet(said) if error.retryable else NotAnswered(said)

@@ -14,6 +14,7 @@ from typing import Final, NoReturn
 from drumline_cli.exit_codes import CommandExit
 from drumline_cli.grammar import GROUPS, arguments, commands
 
+# These options may stand before the command, as with kubectl.
 _GLOBAL: Final = frozenset(
     (
         "-n",
@@ -31,6 +32,7 @@ _GLOBAL: Final = frozenset(
 _WITHOUT_COMMAND: Final = frozenset(("-h", "--help", "--version"))
 _TAKES_COMMAND: Final = frozenset(("run", "shell", "clone"))
 """Commands that take a command line of the user's after `--`."""
+# Users of other tools type these words first. The hint saves them a look at the help.
 _OTHER_WORDS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("submit", "sbatch", "launch", "create", "start", "srun"), "run"),
     **dict.fromkeys(("ls", "ps", "status", "get", "jobs", "sacct"), "list"),
@@ -55,6 +57,7 @@ class CommandParser(argparse.ArgumentParser):
     """A parser whose errors are one sentence and the command that shows its help."""
 
     def error(self, message: str) -> NoReturn:
+        # argparse would print the whole usage, which hides the sentence with the mistake.
         """End the process with a sentence."""
         self.exit(CommandExit.BAD_INPUT, f"{self.prog}: {message}\nSee {self.prog} --help\n")
 
@@ -72,6 +75,7 @@ def parse(whole: CommandParser, given: Sequence[str]) -> argparse.Namespace:
         whole: the parser of all commands.
         given: the words before `--`.
     """
+    # Phase 1: bring the command to the front.
     words = arranged(given)
     if not words:
         whole.print_help(sys.stdout)
@@ -81,11 +85,14 @@ def parse(whole: CommandParser, given: Sequence[str]) -> argparse.Namespace:
     if name in _WITHOUT_COMMAND:
         return whole.parse_args(words)
     if name not in known:
+        # Phase 2: explain common mistakes before argparse does, because its messages are less
+        # exact.
         whole.error(_unknown_command(name, tuple(known)))
     parser = known[name]
     if name in _TAKES_COMMAND and (stray := stray_word(parser, words[1:])) is not None:
         example = f"{parser.prog} {'JOB ' if name != 'run' else '... '}-- {stray} ..."
         parser.error(f"write -- before the command {stray[:_MAX_SHOWN]!r}: {example}")
+    # Phase 3: parse. Unknown words get a suggestion.
     chosen, unknown = whole.parse_known_args(words)
     if unknown:
         parser.error(_unknown_word(parser, unknown[0]))
@@ -102,6 +109,7 @@ def arranged(given: Sequence[str]) -> list[str]:
     while at < len(words) and words[at].startswith("-"):
         if words[at] in _WITHOUT_COMMAND:
             return words[at:] if at == 0 else [words[at], *words[:at], *words[at + 1 :]]
+        # The value of a global option is not the command.
         at += 2 if words[at] in _GLOBAL else 1
     if at >= len(words):
         return words
@@ -115,6 +123,7 @@ def stray_word(parser: argparse.ArgumentParser, words: Sequence[str]) -> str | N
     options = {
         spelling: action for action in arguments(parser) for spelling in action.option_strings
     }
+    # A positional argument takes a word of its own.
     places = sum(not action.option_strings for action in arguments(parser))
     rest = iter(words)
     for word in rest:
@@ -125,6 +134,7 @@ def stray_word(parser: argparse.ArgumentParser, words: Sequence[str]) -> str | N
             continue
         action = options.get(word)
         if action is not None and action.nargs != 0:
+            # The next word is the value of this option.
             next(rest, None)
         elif action is None and not _has_value(word, options):
             return None  # an unknown option: nobody knows whether a value follows
@@ -142,6 +152,7 @@ def _unknown_command(name: str, known: Sequence[str]) -> str:
     if name.startswith("-"):
         return f"unknown option {shown}. The command comes first, such as drumline list {shown}"
     meant = _OTHER_WORDS.get(name)
+    # A known word of another tool is a better hint than similar letters.
     near = [meant] if meant else difflib.get_close_matches(name, known, n=2)
     hint = f"; did you mean {' or '.join(near)}?" if near else ""
     return f"unknown command {shown!r}{hint}"
@@ -153,6 +164,7 @@ def _unknown_word(parser: argparse.ArgumentParser, word: str) -> str:
     spelling = word.partition("=")[0]
     known = [each for action in arguments(parser) for each in action.option_strings]
     near = difflib.get_close_matches(spelling, known, n=1)
+    # One suggestion only, since option names are often similar.
     hint = f"; did you mean {near[0]}?" if near else ""
     return f"unknown option {spelling[:_MAX_SHOWN]}{hint}"
 

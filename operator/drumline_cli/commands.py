@@ -74,6 +74,7 @@ def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
         CommandError: the command failed, or a package that it needs is not installed.
     """
     name: str = chosen.command
+    # YAML is a conversion of the JSON output, so commands know only one of them.
     is_yaml = getattr(chosen, "output", None) == "yaml"
     if is_yaml:
         chosen.output = "json"
@@ -81,6 +82,7 @@ def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
         execute: Run = import_module(MODULES[name]).run
     except ModuleNotFoundError as error:
         package = str(error.name).partition(".")[0]
+        # A missing module of ours is a bug, not a missing extra.
         if package.startswith("drumline"):
             raise
         extra = _EXTRAS.get(name, "cli")

@@ -26,11 +26,13 @@ def element(name: str, /, *content: str, **attributes: object) -> Markup:
         content: Escaped, unless it is Markup.
         attributes: By name, with `_` for `-`; `class_` is `class`. None leaves one out.
     """
+    # Every attribute is escaped, even those that seem safe.
     written = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{html.escape(_text(value))}"'
         for key, value in attributes.items()
         if value is not None
     )
+    # These elements have no content and no end tag.
     if name in _VOID:
         return Markup(f"<{name}{written}>")
     return Markup(f"<{name}{written}>{joined(*content)}</{name}>")

@@ -21,8 +21,10 @@ from drumline_cli.run_arguments import split_command
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; `arguments` are those of the process by default."""
     words = sys.argv[1:] if arguments is None else list(arguments)
+    # Completion runs on every key press, so it avoids the grammar.
     if words[:1] == [COMPLETE]:
         return complete(words[1:])
+    # Words after `--` belong to the user's program.
     given, command_line = split_command(words)
     chosen = parse(parser(_program_name()), given)
     chosen.command_line = command_line
@@ -31,9 +33,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.write(output.text)
         sys.stdout.flush()
     except CommandError as error:
+        # Errors are one sentence on standard error, so standard output stays usable.
         sys.stderr.write(f"drumline: {error}\n")
         return error.exit_code
     except BrokenPipeError:  # the reader has seen enough: `drumline report ... | head`
+        # Without this, the interpreter reports a broken pipe at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     return output.exit_code

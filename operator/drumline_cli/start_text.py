@@ -15,6 +15,7 @@ def start_text(early: float | None, late: float | None, *, now: float, reason: s
         now: seconds since the epoch, as of the other two.
         reason: why the job waits; empty: not known.
     """
+    # These reasons never end by waiting, so a time would be wrong.
     if reason in CANNOT_START:
         return f"not before a change: {reason}"
     if early is None:
@@ -22,10 +23,12 @@ def start_text(early: float | None, late: float | None, *, now: float, reason: s
             return "not known"
         why = "no end of the jobs before it is known" if reason in WAITS_FOR_HOLDERS else reason
         return f"not known: {why}"
+    # A forecast in the past is worse than none.
     if late is not None and late <= now:
         return f"not known: was expected {duration(now - late)} ago"
     if early <= now and late is None:
         return f"not known: was expected {duration(now - early)} ago"
+    # The first time has passed, but the second has not.
     if early <= now and late is not None:
         return f"within {duration(late - now)}"
     first = duration(early - now)

@@ -41,6 +41,7 @@ def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
     name = f"check-{random_letters()}"
 
     async def check() -> tuple[CheckResult, ...]:
+        # Nodes are required: without them no idle node can be found.
         wanted = WantedKinds(namespace=None, nodes=True)
         cluster = await from_cluster(credentials, wanted, own=namespace)
         nodes = nodes_to_check(node_rows(cluster), pool=chosen.pool, names=chosen.nodes)
@@ -52,7 +53,9 @@ def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
             try:
                 results = await _results(client, job=name, namespace=namespace, seconds=chosen.wait)
             finally:
+                # Delete the job even after an error, because it holds GPUs.
                 await writes.delete(client, TRAINING_JOBS, name=name, uid=None, namespace=namespace)
+            # Users who may not change the pool can still see the results.
             if not chosen.report_only:
                 await _write(client, chosen.pool, results)
             return results
@@ -63,6 +66,7 @@ def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
         raise NotAnswered(
             refusal(error, what=f"check of pool {chosen.pool}", verb="make")
         ) from None
+    # Exit code 1 lets scripts react to a failed node.
     failed = any(result.failed for result in results)
     return Output(text=table(results), exit_code=1 if failed else 0)
 
@@ -83,6 +87,7 @@ async def _results(
         if (line := state_line(status)) != last:
             last = line
             say(line)
+        # The assignment disappears at the end, so the last one is kept.
         places = _places(status) or places
         if status.get("phase") in _ENDED:
             break
@@ -92,6 +97,7 @@ async def _results(
     if status["phase"] == "Failed":
         raise NotAnswered(f"the check failed to run: {last}")
     uid = str(raw["metadata"]["uid"])
+    # The first pod prints the results of all pods.
     selection = LogSelection(index="0")
     lines = await written_lines(client, selection, uid=uid, namespace=namespace)
     return results_in((line.text for line in lines), nodes=places)
@@ -104,8 +110,10 @@ async def _write(client: KubeClient, pool: str, results: Sequence[CheckResult]) 
         before = cast("Json", raw["spec"].get("nodeHealth") or {})
         suspects = [entry["node"] for entry in raw.get("status", {}).get("nodeHealth") or ()]
         after = node_health(before, results, suspects=suspects, at=timestamp(time.time()))
+        # An unchanged list needs no write and no rights.
         if after.get("checked") == (before.get("checked") or []):
             return
+        # The version makes the server reject a lost update.
         version = raw["metadata"]["resourceVersion"]
         body: dict[str, Any] = {
             "metadata": {"resourceVersion": version},

@@ -23,6 +23,7 @@ from drumline_cli.job_yaml import job_yaml
 from drumline_cli.manifests import display_name, manifests_in, read_text
 from drumline_contract import plain
 
+# A job's manifest has a few kilobytes. The bounds stop hostile input.
 MAX_CHARACTERS: Final = 1_000_000
 MAX_EVENTS: Final = 100_000
 """Maximum number of YAML events: a scalar is one, a list and a mapping are two."""
@@ -51,6 +52,7 @@ def run(chosen: argparse.Namespace, _environment: Mapping[str, str]) -> Output:
         for where, conversion in _converted(name, wanted):
             jobs.append(conversion.job)
             notes.extend(_note_lines(where, conversion, quiet=chosen.quiet))
+    # Notes go to standard error, so the output can be piped into kubectl.
     sys.stderr.write("".join(f"{line}\n" for line in notes))
     return Output(text=job_yaml(jobs))
 
@@ -58,12 +60,14 @@ def run(chosen: argparse.Namespace, _environment: Mapping[str, str]) -> Output:
 def _converted(name: str, wanted: Wanted) -> Iterator[tuple[str, Conversion]]:
     text, as_of = read_text(name, longest=MAX_CHARACTERS)
     file = display_name(name)
+    # A shebang or a directive identifies a script of Slurm.
     if text.startswith("#!") or "\n#SBATCH" in text:
         try:
             yield file, convert_sbatch(text, wanted)
         except ConversionError as error:
             raise BadInput(f"{file}, {plain(str(error))}") from None
         return
+    # Bounds come before values are made, because deep nesting can end the process.
     _check_bounds(text, file=file)
     converted = 0
     for number, document in enumerate(manifests_in(text, file=file, as_of=as_of), 1):
@@ -76,11 +80,13 @@ def _converted(name: str, wanted: Wanted) -> Iterator[tuple[str, Conversion]]:
         except ConversionError as error:
             blamed = document.blame(error.path, str(error))
             raise BadInput(f"{blamed} (document {number}, {document.kind})") from None
+        # Files often contain Services and ConfigMaps beside the job.
         if conversion is None:
             sys.stderr.write(f"{where}: not converted; apply it too if the job needs it\n")
             continue
         converted += 1
         yield where, conversion
+    # Without any job, the user probably passed the wrong file.
     if not converted:
         kinds = ", ".join(f"{kind} ({group})" for group, kind in CONVERTERS)
         raise BadInput(f"{file}: nothing to convert; want {kinds} or an sbatch script")
@@ -88,9 +94,11 @@ def _converted(name: str, wanted: Wanted) -> Iterator[tuple[str, Conversion]]:
 
 def _note_lines(where: str, conversion: Conversion, *, quiet: bool) -> Iterator[str]:
     yield f"{where}:"
+    # The order of the fates puts carried fields first.
     for fate in Fate:
         if quiet and fate is Fate.CARRIED:
             continue
+        # Several converters may note the same field.
         shown = dict.fromkeys(
             (note.path, note.text) for note in conversion.notes if note.fate is fate
         )
@@ -118,6 +126,7 @@ def _check_bounds(text: str, *, file: str) -> None:
 def _check_size(raw: object, *, file: str) -> None:
     """Refuse aliases that unfold to more than anybody writes, or that contain themselves."""
     waiting: list[object] = [raw]
+    # Aliases share objects, so the same value is counted each time it appears.
     for _ in range(MAX_VALUES):
         if not waiting:
             return

@@ -60,17 +60,20 @@ def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
     Raises:
         CommandError: a file is not usable, or the cluster refuses.
     """
+    # Phase 1: the policy and the objects.
     policy = read_policy(chosen.policy)
     objects = _objects(chosen, environment)
     cluster_input = cluster.read(
         objects.manifests, installation=read_installation(chosen.policy), policy=policy
     )
     cluster_input = replace(cluster_input, remarks=(*cluster_input.remarks, *objects.remarks))
+    # Phase 2: one cycle, with forecasts and prices unless the user declined.
     decisions = decided(
         cluster_input,
         policy,
         forecast=not chosen.no_forecast,
         priced=True,
+        # With added objects the stored forecasts no longer apply.
         as_written=not (chosen.live and (chosen.file or chosen.manifest)),
     )
     wide = chosen.output == "wide"
@@ -84,9 +87,11 @@ def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
 
 def _objects(chosen: argparse.Namespace, environment: Mapping[str, str]) -> LiveObjects:
     """Return the objects to decide. An object of a file replaces the cluster's object."""
+    # Objects of the user come last, so they replace those of the cluster.
     given = tuple(read_manifests(chosen.file or ()))
     if chosen.manifest:
         given = (*given, _of_text(chosen.manifest))
+    # Files alone are a complete input. The cluster is read only with --live.
     if chosen.file and not chosen.live:
         if chosen.context or chosen.kubeconfig:
             raise BadInput(
@@ -123,6 +128,7 @@ def _table(
     remarks = "".join(f"{plain(remark)}\n" for remark in (*unread, *cluster_input.remarks))
     now = cluster_input.as_of
     instead = alternatives_text(decisions, now=now)
+    # An unreadable input without decisions must not look like an idle cluster.
     if not decisions and _is_broken(cluster_input):
         return remarks
     return table(decisions, now=now, wide=wide, forecast=forecast) + instead + remarks

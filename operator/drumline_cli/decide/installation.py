@@ -35,6 +35,7 @@ class Installation:
 
     def reads(self, manifest: ManifestDocument) -> bool:
         """Whether the operator reads objects of this kind."""
+        # Without device support the operator does not watch these objects.
         if manifest.kind in _OF_DEVICES:
             return bool(self.dynamic_resources)
         return manifest.kind not in OTHER_KINDS or manifest.kind in self.workload_kinds
@@ -42,6 +43,7 @@ class Installation:
     def judged(self, manifests: Collection[ManifestDocument]) -> Installation:
         """With what is not known judged by the objects: nobody would have written them else."""
         waits, devices = self.admits_workloads, self.dynamic_resources
+        # A gated pod without admission would wait forever, so its existence decides.
         return replace(
             self,
             admits_workloads=any(map(_waits, manifests)) if waits is None else waits,
@@ -62,6 +64,7 @@ def read_installation(name: str | None) -> Installation:
         BadInput: it cannot be read, or a value is of another type than in the chart.
     """
     raw: Mapping[str, Any] = {}
+    # Without a file, every setting is unknown.
     for manifest in read_manifests([name]) if name is not None else ():
         raw = manifest.raw
     admits = _switch(raw, "foreignPods", "admission", "enabled")
@@ -82,6 +85,7 @@ def _names(raw: Mapping[str, Any], *path: str) -> frozenset[str] | None:
         return None
     names = cast("list[object]", value) if isinstance(value, list) else [None]
     if not all(isinstance(each, str) for each in names):
+        # A wrong type would change the decisions silently.
         raise BadInput(f"{'.'.join(path)}: must be a list of names")
     return frozenset(map(str, names))
 

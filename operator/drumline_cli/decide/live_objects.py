@@ -36,6 +36,7 @@ from drumline_api.base import LABEL_QUEUE
 from drumline_cli.cluster_access import cluster_client, not_answered
 from drumline_cli.manifests import ManifestDocument
 
+# Without these kinds no decision is possible.
 _KINDS: Final = (NODES, PRIORITY_CLASSES, GPU_POOLS, TRAINING_QUEUES, TRAINING_JOBS)
 _WHERE_ALLOWED: Final = (
     (NAMESPACES, ""),
@@ -68,10 +69,12 @@ async def read(credentials: Credentials) -> LiveObjects:
     Raises:
         NotAnswered: another kind may not be listed in the whole cluster.
     """
+    # One time for all objects, although the answers arrive at different moments.
     as_of = time.time()
     try:
         async with cluster_client(credentials) as client, asyncio.TaskGroup() as reading:
             listed = [reading.create_task(_list(client, kind)) for kind in _KINDS]
+            # Pods need rights on the whole cluster. Without them foreign usage is unknown.
             read_pods = reading.create_task(_list_if_allowed(client, PODS))
             allowed = [
                 reading.create_task(_list_if_allowed(client, kind, which))
@@ -81,6 +84,7 @@ async def read(credentials: Credentials) -> LiveObjects:
         raise failed.exceptions[0] from None
     pods = read_pods.result()
     raws = [raw for each in (*listed, read_pods, *allowed) for raw in each.result() or ()]
+    # The user must know that free GPUs may be occupied.
     remark = "Pods cannot be listed: GPUs held by pods outside of TrainingJobs count as free."
     return LiveObjects(
         manifests=documents(raws, as_of=as_of), remarks=() if pods is not None else (remark,)
@@ -105,6 +109,7 @@ async def _list_if_allowed(
 ) -> list[dict[str, Any]] | None:
     try:
         items = await reads.list_all(client, kind, label_selector=labels)
+    # A kind may be absent or forbidden. The cycle works without it.
     except (errors.Forbidden, errors.NotFound):
         return None
     except errors.KubeError as error:

@@ -39,12 +39,14 @@ def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
             be used.
     """
     now = time.time()
+    # The period limits which days of the archive are read.
     since = begin_of(chosen.since, now=now)
     archived = archived_jobs(
         chosen.archive, environment, since=since, namespace=chosen.namespace, name=chosen.job
     )
     if chosen.job is not None:
         last = _last(archived.jobs, name=chosen.job)
+        # Logs are printed alone, so they can be piped.
         if chosen.logs:
             lines = archived_logs(chosen.archive, environment, last.path)
             return Output(text=plain_lines(lines.decode(errors="replace")))
@@ -57,6 +59,7 @@ def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
         if chosen.queue in {None, each.job.spec.queue} and chosen.user in {None, each.job.spec.user}
     ]
     rows = [job_row(job, now=now, position=None) for job in ended]
+    # The archive is read by day, so the exact bound is applied here.
     rows = [row for row in rows if since is None or (row.finished_at or 0.0) >= since]
     rows = rows if chosen.limit is None else rows[: chosen.limit]
     if chosen.output == "json":
@@ -70,6 +73,7 @@ def _last(ended: Sequence[EndedJob], *, name: str) -> EndedJob:
     if not ended:
         raise NotAnswered(f"the archive has no ended job {name!r}")
     namespaces = sorted({each.path.namespace for each in ended})
+    # Names are unique only within a namespace.
     if len(namespaces) > 1:
         raise NotAnswered(
             f"job {name!r} exists in several namespaces ({', '.join(map(plain, namespaces))});"

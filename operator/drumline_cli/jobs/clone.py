@@ -18,6 +18,7 @@ SHARED_CODE: Final = "drumline-code"
 LABEL_SWEEP: Final = f"{GROUP}/sweep"
 PARAMETERS: Final = f"{GROUP}/parameters"
 """Annotation of a sweep's job."""
+# The user wants a running copy, even of a stopped job.
 _NOT_CLONED: Final = ("suspend",)
 _KEPT: Final = frozenset((LABEL_SWEEP, PARAMETERS))
 """Labels and annotations of a retried job."""
@@ -37,6 +38,7 @@ def cloned(job: Json, *, name: str, changes: Sequence[str], command: Sequence[st
     Raises:
         BadInput: a change is not of its form, or both jobs would write to one checkpoint.
     """
+    # The original must stay as it is, so the spec is copied deeply.
     spec: Json = copy.deepcopy(job["spec"])
     for field in _NOT_CLONED:
         spec.pop(field, None)
@@ -48,7 +50,9 @@ def cloned(job: Json, *, name: str, changes: Sequence[str], command: Sequence[st
             raise BadInput("this job has no template, so it has no command; change it with --set")
         template = cast("Json", template)
         template["command"] = list(command)
+        # Arguments belong to the old command.
         template.pop("args", None)
+    # Two jobs in one checkpoint folder would destroy each other's state.
     _check_checkpoint(job["spec"], spec)
     return {
         "apiVersion": job["apiVersion"],
@@ -71,6 +75,7 @@ def retried(job: Json, *, name: str) -> Json:
     spec: Json = copy.deepcopy(job["spec"])
     for field in _NOT_CLONED:
         spec.pop(field, None)
+    # The folder of a job without a path is named after its uid. The new uid differs.
     if checkpoint := _fields(spec, "checkpoint"):
         path = checkpoint_path(
             str(checkpoint.get("path") or ""),
@@ -78,6 +83,7 @@ def retried(job: Json, *, name: str) -> Json:
             uid=str(metadata.get("uid", "")),
         )
         named = str(metadata["name"])
+        # A retried job stays in its sweep.
         spec["checkpoint"] = {**checkpoint, "path": path, "continueFrom": named}
     kept = {
         field: {key: text for key, text in _fields(metadata, field).items() if key in _KEPT}
@@ -98,6 +104,7 @@ def retried(job: Json, *, name: str) -> Json:
 def shared_parts(manifest: Mapping[str, Any]) -> list[str]:
     """Return the ConfigMaps with the code that the job owns, without those of other owners."""
     code = _fields(_fields(manifest["spec"], "template"), "code")
+    # Code with another prefix has no owner, so nothing has to be shared.
     names = cast("list[str]", code.get("configMaps") or [])
     return [name for name in names if name.startswith(f"{SHARED_CODE}-")]
 
@@ -118,6 +125,7 @@ def check_changes(changes: Sequence[str]) -> None:
 
 def _parted(change: str) -> tuple[list[str], str, str]:
     """Return the fields above, the field, and the text of its value."""
+    # `spec.` is optional, because all fields are below it.
     path, equals, text = change.partition("=")
     *above, field = path.removeprefix("spec.").split(".")
     if not equals or not all((*above, field)) or len(above) > MAX_DEPTH:
@@ -128,6 +136,7 @@ def _parted(change: str) -> tuple[list[str], str, str]:
 def _set(spec: Json, change: str) -> None:
     above, field, text = _parted(change)
     place = spec
+    # Intermediate fields may be absent, since most of the spec is optional.
     for step in above:
         below: object = place.setdefault(step, {})
         if not isinstance(below, dict):
@@ -142,6 +151,7 @@ def _set(spec: Json, change: str) -> None:
 
 def _value(text: str) -> Any:
     try:
+        # Text that is not JSON is taken as it is, so users need no quotes.
         return json.loads(text)
     except (ValueError, RecursionError):
         return text

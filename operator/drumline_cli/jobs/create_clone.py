@@ -24,6 +24,7 @@ async def create_clone(client: KubeClient, manifest: dict[str, Any], *, original
         NotAnswered: the code of the first job is gone.
         KubeError: the cluster refuses.
     """
+    # Create the job first. Its uid is needed for the ownership of the code.
     name, namespace = manifest["metadata"]["name"], manifest["metadata"]["namespace"]
     try:
         made = await writes.create(client, TRAINING_JOBS, body=manifest, namespace=namespace)
@@ -41,6 +42,7 @@ async def create_clone(client: KubeClient, manifest: dict[str, Any], *, original
         try:
             await writes.add_owner(client, CONFIG_MAPS, name=part, namespace=namespace, owner=owner)
         except errors.NotFound:
+            # A job without its code would wait forever, so it is deleted again.
             await writes.delete(client, TRAINING_JOBS, name=name, uid=made.uid, namespace=namespace)
             raise NotAnswered(
                 f"the code of {original} was deleted (configmap {part}); submit it with drumline"

@@ -48,6 +48,7 @@ class ChosenCluster:
 
     @property
     def options(self) -> list[str]:
+        # kubectl gets the same choices, so it reaches the same cluster as this program.
         """Kubectl's own."""
         named = [f"--namespace={self.namespace}"]
         named += [f"--kubeconfig={self.kubeconfig}"] if self.kubeconfig is not None else []
@@ -83,6 +84,7 @@ def chosen_pod(job: Json, pods: Sequence[StartedPod], *, rank: int | None) -> St
     index = None if rank is None else index_of_rank(job, rank)
     running = [pod for pod in pods if pod.is_running and index in (None, pod.index)]
     if running:
+        # While a pod is replaced, the newest pod of the index comes last.
         return running[-1] if index is not None else running[0]
     which = (
         f"{name} has no running pod"
@@ -126,6 +128,7 @@ def attach_arguments(pod: str, *, terminal: bool) -> list[str]:
     return ["attach", *flags, pod, f"--container={CONTAINER}"]
 
 
+# `kubectl cp` runs tar in the pod.
 def copy_arguments(pod: str, copy: Copy) -> list[str]:
     """`kubectl cp`; the image needs tar."""
     source, target = copy.source, copy.target
@@ -152,6 +155,7 @@ def become_kubectl(cluster: ChosenCluster, arguments: Sequence[str]) -> NoReturn
         raise NotAnswered(
             "kubectl is not in the PATH; install it, because shell, cp and port-forward use it"
         )
+    # exec replaces the process, so buffered text would be lost.
     sys.stdout.flush()
     verb, *rest = arguments
     # The user's own words, as a list: no shell reads them.
@@ -160,5 +164,6 @@ def become_kubectl(cluster: ChosenCluster, arguments: Sequence[str]) -> NoReturn
 
 def _job_side(side: str) -> tuple[str, str] | None:
     """`JOB:PATH`; None for a path here."""
+    # A colon in a path with a slash before it is part of the path, as in scp.
     job, colon, path = side.partition(":")
     return (job, path) if colon and path and job and "/" not in job else None

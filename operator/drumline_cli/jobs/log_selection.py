@@ -47,15 +47,18 @@ class LogSelection:
         """The begin in whole seconds, as the API server takes it. Empty: the log's begin."""
         if self.begins is None:
             return ""
+        # One second less, because the API server takes whole seconds.
         return datetime.fromtimestamp(self.begins - 1, tz=UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
     def keeps(self, line: LogLine) -> bool:
         """Return whether the line is shown. Lines without a time are: they report read errors."""
         if not line.at:
             return True
+        # Cheap conditions first. Parsing a time is slower.
         if self.index not in (None, line.index) or not line.text.startswith(self.tag):
             return False
         at = moment(line.at)
+        # A line without a readable time may be important, so it is kept.
         if at is None:
             return True
         return not (
@@ -82,6 +85,7 @@ def selection_of(
     tag, index = ("", None) if rank is None else _lines_of(job, rank)
     if around is None:
         return LogSelection(tag=tag, index=index)
+    # The period covers the incident and a margin on both sides.
     begins, ends = _period(job, around, now=now)
     return LogSelection(tag=tag, index=index, begins=begins - seconds, ends=ends + seconds)
 
@@ -89,6 +93,7 @@ def selection_of(
 def _lines_of(job: Json, rank: int) -> tuple[str, str | None]:
     """Return the tag, and the only pod's index, of a rank's lines."""
     index = index_of_rank(job, rank)
+    # With several ranks per pod, the agent tags each line.
     tagged = _ranks_per_pod(_fields(job, "spec")) > 1
     return (f"[rank {rank}] ", None) if tagged else ("", index)
 
@@ -109,6 +114,7 @@ def index_of_rank(job: Json, rank: int) -> str:
     each = _ranks_per_pod(spec)
     if not 0 <= rank < pods * each:
         raise BadInput(f"invalid --rank {rank}: this job has ranks 0 to {pods * each - 1}")
+    # Absent indices leave gaps, and ranks skip them.
     absent = set(cast("list[int]", places.get("absent") or []))
     present = [index for index in range(pods + len(absent)) if index not in absent]
     return str(present[rank // each])
@@ -117,6 +123,7 @@ def index_of_rank(job: Json, rank: int) -> str:
 def _ranks_per_pod(spec: Json) -> int:
     """Return the number of processes whose lines a pod tags with their rank."""
     launch = _fields(spec, "template").get("launch")
+    # PerPod launchers start their own ranks, so lines have no tag.
     supervised = spec.get("trainer") is not None or launch == "PerGpu"
     return int(spec.get("gpusPerNode", 1)) if supervised else 1
 
@@ -125,6 +132,7 @@ def _period(job: Json, around: str, *, now: float) -> tuple[float, float]:
     """From the fault to the first step after it, or a moment."""
     status = _fields(job, "status")
     newest = status.get("lastIncident")
+    # The newest incident is separate in the status, and it comes first.
     earlier = cast("list[Json]", status.get("earlierIncidents") or [])
     incidents = [*([cast("Json", newest)] if newest else []), *earlier]
     for incident in incidents:
@@ -143,6 +151,7 @@ def _period(job: Json, around: str, *, now: float) -> tuple[float, float]:
 def _end(incident: Json, *, begins: float, now: float) -> float:
     stages: list[Any] = [incident.get(stage) for stage in _STAGES]
     if any(stage is None for stage in stages):
+        # An unfinished stage means that the incident lasts until now.
         return max(begins, now)
     return begins + sum(stages) / 1000
 

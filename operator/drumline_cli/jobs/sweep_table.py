@@ -47,6 +47,7 @@ class SweepJob:
     @property
     def order(self) -> tuple[float, str]:
         """The lowest loss first. A loss that is unknown or not finite is last."""
+        # The loss is text, and it may be `nan`.
         try:
             loss = float(self.loss)
         except ValueError:
@@ -62,6 +63,7 @@ def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
     """
     credentials = chosen_credentials(chosen, environment)
     namespace = chosen.namespace or credentials.namespace
+    # A label selects the jobs, so no other job is read.
     selector = f"{LABEL_SWEEP}={chosen.sweep}" if chosen.sweep else LABEL_SWEEP
 
     async def read() -> list[bytes]:
@@ -74,6 +76,7 @@ def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
         jobs = [cast("Json", json.loads(raw)) for raw in asyncio.run(read())]
     except errors.KubeError as error:
         raise not_answered(error, what=f"trainingjobs of namespace {namespace}") from None
+    # Without a name, only the sweeps are listed.
     if chosen.sweep is None:
         return Output(text=_names(jobs, namespace=namespace))
     if not jobs:
@@ -94,6 +97,7 @@ def sweep_jobs(jobs: Sequence[Json]) -> list[SweepJob]:
     """Return the jobs of a sweep as the API server prints them, the lowest loss first."""
     rows: list[SweepJob] = []
     for job in jobs:
+        # A new job has no status yet.
         metadata, status = cast("Json", job["metadata"]), cast("Json", job.get("status") or {})
         annotations = cast("Json", metadata.get("annotations") or {})
         step = status.get("step")
@@ -112,9 +116,11 @@ def sweep_jobs(jobs: Sequence[Json]) -> list[SweepJob]:
 
 def table(rows: Sequence[SweepJob]) -> str:
     """Return a column for each parameter, and what each job has reached."""
+    # Parameters are text for people. Pairs without `=` are skipped.
     parted = [
         dict(pair.split("=", 1) for pair in row.parameters.split() if "=" in pair) for row in rows
     ]
+    # Jobs may have different parameters, so the columns are their union.
     names = list(dict.fromkeys(name for each in parted for name in each))
     heads = ("JOB", *(name.upper() for name in names), "LOSS", "STEP", "PHASE", "REASON")
     cells = [

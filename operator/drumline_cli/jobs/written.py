@@ -32,6 +32,7 @@ async def written_lines(
     for pod in await started_pods(client, uid=uid, namespace=namespace):
         if selection.index not in (None, pod.index):
             continue
+        # Init containers have no lines with the tag of a rank.
         containers = () if selection.tag else pod.init_containers
         for container in (*containers, *((CONTAINER,) if pod.has_begun else ())):
             try:
@@ -47,4 +48,5 @@ async def written_lines(
             except errors.StatusError as error:  # it went between the two questions
                 text = f"no log of {pod.name}: {plain(error.message)}"
                 lines.append(LogLine(at="", index=pod.index, text=text))
+    # Sorting is stable, so lines of one moment keep the order of the pods.
     return sorted(lines, key=lambda line: line.at)

@@ -41,6 +41,7 @@ def answers(lines: Iterable[str], run: Run) -> Iterator[str]:
                 yield json.dumps({"jsonrpc": "2.0", **answer}) + "\n"
 
 
+# Phase 1: the message itself. Without an id, an error has no addressee.
 def _answer(line: str, run: Run) -> Json | None:
     if len(line) > MOST_CHARACTERS:
         return _error(None, _INVALID_REQUEST, f"longer than {MOST_CHARACTERS} characters")
@@ -51,10 +52,12 @@ def _answer(line: str, run: Run) -> Json | None:
     request = cast("Json", message) if isinstance(message, dict) else {}
     if not isinstance(request.get("method"), str):
         return _error(None, _INVALID_REQUEST, "not a JSON-RPC 2.0 request")
+    # Notifications never get an answer, not even an error.
     if "id" not in request:
         return None  # a notification
     given = request.get("params")
     params = cast("Json", given) if isinstance(given, dict) else {}
+    # Phase 2: the method. Unknown methods are errors of the protocol.
     match request["method"]:
         case "initialize":
             return _result(request, _initialized(params))
@@ -71,6 +74,7 @@ def _answer(line: str, run: Run) -> Json | None:
 def _initialized(params: Json) -> Json:
     asked = params.get("protocolVersion")
     return {
+        # An unknown revision gets the newest one. The client then decides.
         "protocolVersion": asked if asked in REVISIONS else REVISIONS[0],
         "capabilities": {"tools": {}},
         "serverInfo": {"name": "drumline", "version": __version__},
@@ -87,6 +91,7 @@ def _called(request: Json, params: Json, run: Run) -> Json:
         if not isinstance(given, dict):
             raise ValueError("arguments must be an object")  # noqa: TRY301, TRY004 - said below
         text, failed = run(tool.command_line(cast("Json", given))), False
+    # Errors of a command are results, so that the agent can read and correct them.
     except (ValueError, CommandError) as error:
         text, failed = str(error), True
     return _result(request, {"content": [{"type": "text", "text": text}], "isError": failed})

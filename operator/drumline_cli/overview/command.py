@@ -34,6 +34,7 @@ def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
     Raises:
         CommandError: there is no such job, the cluster refuses, or an argument cannot be used.
     """
+    # Each command reads only the kinds that its rows need, so that users need few rights.
     match chosen.command:
         case "list":
             return _list(chosen, environment)
@@ -79,16 +80,19 @@ def wanted_jobs(
 def _queue(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
     cluster, _ = cluster_of(chosen, environment, WantedKinds(namespace=None, queues=True))
     rows = queue_rows(cluster, only=chosen.queue)
+    # A typing mistake in a queue must not look like an empty queue.
     if chosen.queue is not None and not rows:
         raise BadInput(f"queue {chosen.queue!r} does not exist, and no job waits in it")
     return output_of(chosen, cluster, rows, table=tables.queues(rows, now=cluster.as_of))
 
 
 def _why(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
+    # A slash names another kind of workload.
     if "/" in chosen.job:
         cluster, workload = why_workload.card_of(chosen, environment)
         table = why_workload.table(workload, now=cluster.as_of)
         return output_of(chosen, cluster, (workload,), table=table, kind=why_workload.KIND)
+    # Nodes are optional here. Most users may not list them.
     wanted = WantedKinds(namespace=None, queues=True, places=True, pods=True)
     cluster, own = cluster_of(chosen, environment, wanted)
     card = why_card(cluster, only_job(cluster, namespace=own, name=chosen.job))
@@ -105,6 +109,7 @@ def _usage(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output
     by = [name.strip() for name in chosen.by.split(",")]
     if unknown := [name for name in by if name not in GROUPS]:
         raise BadInput(f"unknown group {unknown[0]} in --by; want {', '.join(GROUPS)}")
+    # Foreign pods belong to the usage, since they hold GPUs of the queue.
     wanted = WantedKinds(namespace=None, queues=True, pods=True)
     cluster, _ = cluster_of(chosen, environment, wanted)
     since = begin_of(chosen.since, now=cluster.as_of)
@@ -112,6 +117,7 @@ def _usage(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output
     cluster = replace(cluster, remarks=(*cluster.remarks, *remarks))
     uses = workload_uses(cluster)
     rows = usage_rows(jobs, workloads=uses, by=by, since=since, now=cluster.as_of)
+    # A budget belongs to a queue, so it fits only rows by queue.
     if by == ["queue"]:
         rows = with_budgets(rows, cluster.queues, now=cluster.as_of)
     return output_of(chosen, cluster, rows, table=tables.usage(rows, by=by))
@@ -130,6 +136,7 @@ def _with_archived(
     from drumline_cli.archived_jobs import archived_jobs  # noqa: PLC0415 - 0.1 s without need
 
     archived = archived_jobs(chosen.archive, environment, since=since)
+    # A job can be in the cluster and in the archive at the same time.
     present = {job.metadata.uid for job in jobs}
     ended = [each.job for each in archived.jobs if each.job.metadata.uid not in present]
     return (*jobs, *ended), archived.remarks
@@ -143,6 +150,7 @@ def output_of(
     table: str,
     kind: str | None = None,
 ) -> Output:
+    # A program reads the remarks from the JSON, so nothing else is printed.
     """Return the rows as JSON, or their table with the remarks on the cluster."""
     if chosen.output == "json":
         return Output(text=as_json(kind or chosen.command, rows, cluster))

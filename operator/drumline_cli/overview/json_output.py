@@ -40,6 +40,7 @@ from drumline.overview.rows import (
 )
 
 FILE: Final = Path("docs/cli-output.schema.json")
+# Keys are command names. The schema documents one object per kind.
 KINDS: Final[Mapping[str, type[OverviewRow]]] = {
     "list": JobRow,
     "queue": QueueRow,
@@ -54,6 +55,7 @@ KINDS: Final[Mapping[str, type[OverviewRow]]] = {
 """Kind of the rows, by command."""
 _DESCRIBED: Final = {
     kind.__name__: kind
+    # Also nested classes, because their attributes are in the schema as well.
     for kind in (
         *KINDS.values(),
         StayRow,
@@ -81,6 +83,7 @@ def as_json(command: str, rows: Sequence[OverviewRow], cluster: ClusterObjects) 
         "rows": rows,
         "remarks": cluster.remarks,
     }
+    # Indented, so that people can read it and diffs stay small.
     return msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"
 
 
@@ -88,6 +91,7 @@ def schema() -> dict[str, Any]:
     """JSON Schema (2020-12) of the output of every command."""
     kinds = tuple(dict.fromkeys(KINDS.values()))
     references, definitions = msgspec.json.schema_components(kinds, ref_template="#/$defs/{name}")
+    # Descriptions come from docstrings, so they cannot differ from the code.
     for name, definition in definitions.items():
         _describe(definition, _DESCRIBED[name])
     return {

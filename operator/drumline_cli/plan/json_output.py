@@ -15,6 +15,7 @@ from drumline_planner.search import Planned, RejectedLayout
 from drumline_scheduler.model import Gang
 
 
+# Field names contain the unit, so that programs need no documentation for it.
 def plan_json(plan: Plan) -> dict[str, Any]:
     """Return the whole answer."""
     result, goal = plan.result, plan.request.goal
@@ -34,6 +35,7 @@ def plan_json(plan: Plan) -> dict[str, Any]:
             "smallest_change": plan.written.change,
         },
         "scheduler": None if plan.gang is None else _scheduler_request(plan.gang),
+        # A refused layout keeps its position, so results match the arguments.
         "compared": [
             layout_json(each) | {"fits": each.bill.total <= goal.capacity}
             if isinstance(each, Planned)
@@ -56,6 +58,7 @@ def plan_json(plan: Plan) -> dict[str, Any]:
         "rejected": [_rejected(each) for each in result.rejected],
         "space": result.space,
         "examined": result.examined,
+        # The constants make a saved plan reproducible.
         "constants": asdict(goal.constants),
     }
 

@@ -57,6 +57,7 @@ def rehearse(planned: Planned) -> Rehearsal:
         BadInput: no trainer is installed here, or there is no slice of the layout for this machine.
         NotAnswered: the slice failed, or took too long.
     """
+    # Check first, because starting a process for an error message is slow.
     if not _torch_is_installed():
         raise BadInput(
             "--rehearse trains a slice of the model with the bundled trainer, but torch is not"
@@ -66,7 +67,9 @@ def rehearse(planned: Planned) -> Rehearsal:
         config, result = Path(folder, "config.json"), Path(folder, "rehearsal.json")
         config.write_text(json.dumps(planned.config.written()))
         ranks = planned.layout.world_size
+        # The trainer chooses the slice by the devices of this machine.
         _trainer("--config", str(config), "--of-ranks", str(ranks), "--out", str(result))
+        # The file is the output of another process, so its size is bounded.
         if result.stat().st_size > _MOST_BYTES:
             raise NotAnswered("--rehearse: the trainer wrote more than 1 MiB")
         raw = cast("Mapping[str, Any]", json.loads(result.read_text()))
@@ -116,6 +119,7 @@ def _trainer(*arguments: str) -> None:
         stderr=subprocess.PIPE,
         text=True,
         errors="replace",
+        # A session of its own, so that all ranks can be killed together.
         start_new_session=True,
         # the folder that it runs in may be a stranger's: its modules are not imported
         env={**os.environ, "PYTHONSAFEPATH": "1"},
@@ -128,6 +132,7 @@ def _trainer(*arguments: str) -> None:
         ) from None
     finally:
         if process.poll() is None:  # also where the user has interrupted it
+            # The ranks are children of the trainer, so the whole group is killed.
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
     if process.returncode:

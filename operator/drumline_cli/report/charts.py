@@ -23,6 +23,7 @@ _ROW = 30
 def recovery(incident: IncidentReport) -> Markup:
     """Draw the stages of one recovery below each other, in seconds since the fault."""
     bottom = _ROW * len(incident.stages) + 4
+    # Room for the names and for the seconds, so that labels never overlap bars.
     across = TimeAxis(
         begins=0.0, span=incident.seconds, left=_NAMES, width=WIDTH - _NAMES - _FIGURES
     )
@@ -47,6 +48,7 @@ def timeline(report: JobReport) -> Markup:
     begins = report.timeline[0].begins_at
     ends = report.timeline[-1].ends_at
     across = TimeAxis(begins=begins, span=ends - begins, left=8, width=WIDTH - 16)
+    # Oldest first, so that newer marks are drawn on top.
     marked = [incident for incident in reversed(report.incidents) if begins <= incident.at <= ends]
     description = ", ".join(
         f"{s.state} for {duration(s.ends_at - s.begins_at)}" for s in report.timeline
@@ -74,6 +76,7 @@ def slug(name: str) -> str:
 
     What the sheet does not know gets its default colour.
     """
+    # Class names contain only letters, digits and hyphens.
     return "".join(char if char.isascii() and char.isalnum() else "-" for char in name.lower())
 
 
@@ -81,6 +84,7 @@ def picture(identity: str, title: str, description: str, *content: Markup, heigh
     """Return a drawing `WIDTH` units wide with its description, scrolled if it is too wide."""
     picture = element(
         "svg",
+        # `id` connects the text to the picture for screen readers.
         element("title", title, id=f"{identity}-title"),
         element("desc", description, id=f"{identity}-desc"),
         *content,
@@ -96,6 +100,7 @@ def axis(across: TimeAxis, *, bottom: int) -> Markup:
     """Lines and labels at round moments."""
     ticks: list[Markup] = []
     for tick in time_axis.ticks(across):
+        # Labels at the edges would be cut if they were centred.
         anchor = "start" if tick.x < 40 else "end" if tick.x > WIDTH - 40 else "middle"
         ticks.append(element("line", x1=tick.x, y1=0, x2=tick.x, y2=bottom, class_="grid"))
         ticks.append(
@@ -106,6 +111,7 @@ def axis(across: TimeAxis, *, bottom: int) -> Markup:
 
 def _stage(stage: RecoveryStage, across: TimeAxis, *, began: float, top: int) -> Markup:
     x = across(stage.begins_at - began)
+    # Two units keep a very short stage visible.
     width = max(stage.seconds * across.per_second, 2.0)
     description = exact(stage.milliseconds) + (" so far" if stage.under_way else "")
     bar = element(

@@ -20,6 +20,7 @@ from drumline_contract.rank_compute import MAX_ROWS, SLOWER, ranks_of_row
 
 _TOP: Final = 8
 _ROW: Final = 18
+# Tall enough for the rows of a large job, and short enough for one screen.
 MOST_HEIGHT: Final = 390
 _MOST_NAMES: Final = 16
 """Maximum number of rank names at the left."""
@@ -50,8 +51,10 @@ BANDS: Final = (
 def rank_map(points: Sequence[ComputePoint]) -> Markup:
     """Return a column per point and a row per rank, or empty text with fewer than two points."""
     said = slowest(points)
+    # One point makes no picture, and without ratios there is nothing to show.
     if len(points) < 2 or not said:
         return Markup("")
+    # The number of ranks can change during the run. The largest one defines the rows.
     ranks = max(point.ranks for point in points)
     bottom = _TOP + min(_ROW * min(ranks, MAX_ROWS), MOST_HEIGHT)
     edges = _edges([point.step for point in points])
@@ -79,6 +82,7 @@ def slowest(points: Sequence[ComputePoint]) -> str:
 
     Example: rank 5, 1.3 x the median at step 400; slow since step 120 (8 points)
     """
+    # Only the last point counts: a rank may have recovered.
     known = [
         (ratio, row)
         for point in points[-1:]
@@ -90,11 +94,14 @@ def slowest(points: Sequence[ComputePoint]) -> str:
     newest = points[-1]
     ratio, row = max(known, key=lambda each: each[0])
     where = f"{ratio:g} x the median at step {count(newest.step)}"
+    # All ranks differ slightly. Below the threshold none is worth a warning.
     if ratio < SLOWER:
         return f"no rank stands out; at most {where}"
     first = newest
     points_slow = 0
+    # Walk back while the rank is slow, to find the start of the problem.
     for point in reversed(points):
+        # Another number of ranks means other rows, so the history ends there.
         level = point.ratios[row] if point.ranks == newest.ranks else None
         if level is None or level < SLOWER:
             break
@@ -115,6 +122,7 @@ def _band(ratio: float) -> Band:
 
 
 def _edges(steps: Sequence[int]) -> list[float]:
+    # Each column is centred on its step, so its edges are in the middle.
     """Return the column edges: the middles between these two or more steps."""
     inner = [(before + after) / 2 for before, after in pairwise(steps)]
     return [max(2 * steps[0] - inner[0], 0.0), *inner, 2 * steps[-1] - inner[-1]]
@@ -123,6 +131,7 @@ def _edges(steps: Sequence[int]) -> list[float]:
 def _column(
     point: ComputePoint, down: FigureAxis, *, left: float, right: float
 ) -> Iterator[Markup]:
+    # Merged cells keep the file small: a large job has thousands of ranks.
     """Return a rectangle for each run of neighbors in the same band, or none."""
     rows = [(row, ratio) for row, ratio in enumerate(point.ratios) if ratio is not None]
     # Neighbours in the same band have the same difference of row and place among the known.
@@ -154,6 +163,7 @@ def _name(ranks: range, *, of_many: str) -> str:
 def _names(down: FigureAxis, *, ranks: int) -> Iterator[Markup]:
     """Every rank, or every second, fourth, ... of many, at the left."""
     each = 1
+    # Powers of two give round labels.
     while ranks > each * _MOST_NAMES:
         each *= 2
     for rank in range(0, ranks, each):

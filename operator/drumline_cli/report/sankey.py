@@ -35,6 +35,7 @@ class _FlowNode:
 def sankey(report: JobReport) -> Markup:
     """Return the diagram. The report has shares."""
     whole = sum(share.gpu_seconds for share in report.shares)
+    # The total is the height of the first column.
     held = _FlowNode(name="Held", gpu_seconds=whole, colour="all", column=0, top=0.0, tall=_TALL)
     states = _stacked(
         [(share.state, share.gpu_seconds, slug(share.state)) for share in report.shares],
@@ -45,9 +46,11 @@ def sankey(report: JobReport) -> Markup:
         [(loss.fault_class, loss.gpu_seconds, slug(loss.state)) for loss in report.losses],
         whole=whole,
         column=2,
+        # The third column begins at the first state that lost time.
         top=next((each.top for each in states if each.name in _LOSING), 0.0),
     )
     flows = [*_flows([held], [(held, each) for each in states])]
+    # Losses belong to a state, so each flow starts there.
     by_name = {state.name: state for state in states}
     pairs = [(by_name[loss.state], node) for loss, node in zip(report.losses, lost, strict=True)]
     flows += _flows(states, pairs)
@@ -77,6 +80,7 @@ def _stacked(
 ) -> list[_FlowNode]:
     nodes: list[_FlowNode] = []
     for name, gpu_seconds, colour in parts:
+        # A minimum height, so that small losses stay visible.
         tall = max(_TALL * gpu_seconds / whole, _LEAST)
         nodes.append(
             _FlowNode(
@@ -96,6 +100,7 @@ def _flows(sources: list[_FlowNode], pairs: list[tuple[_FlowNode, _FlowNode]]) -
     """Return a ribbon from each source to each target. Those of a source lie below each other."""
     left_at = {source.name: source.top for source in sources}
     for source, target in pairs:
+        # Ribbons of a source are stacked in the order of the targets.
         part = source.tall * target.gpu_seconds / source.gpu_seconds
         top = left_at[source.name]
         left_at[source.name] += part

@@ -31,6 +31,7 @@ def timeline(
     now: float,
 ) -> tuple[TimelineSpan, ...]:
     """Return the spans in order, without gaps. Empty while nothing is known."""
+    # Phase 1: placements and stays, in the order of time.
     stays = _stays(status)
     placements = [
         part
@@ -38,12 +39,14 @@ def timeline(
         for part in _with_stays(span, stays)
         if _lasts(part)
     ]
+    # An old status has no stays, but incidents prove an earlier placement.
     if placements and not stays and incidents and incidents[-1].at < placements[0].ends_at:
         first = placements[0]
         if first.state == WAITING:
             placements[0] = TimelineSpan(
                 state=EARLIER, begins_at=first.begins_at, ends_at=first.ends_at
             )
+    # Phase 2: cut recoveries out of the running spans.
     return tuple(part for span in placements for part in _cut(span, incidents))
 
 
@@ -55,13 +58,16 @@ def _placements(
         return
     admitted, started = moment(status.admitted_at), moment(status.started_at)
     released, after = _released(status)
+    # The last end is the finish, the release, or now.
     ends = moment(status.finished_at) or released or now
     if admitted is None:
         yield TimelineSpan(state=after, begins_at=queued, ends_at=ends)
         return
+    # A preempted job is queued again, after its first admission.
     if created_at is not None:
         queued = min(queued, created_at) if queued >= admitted else queued
     yield TimelineSpan(state=WAITING, begins_at=queued, ends_at=admitted)
+    # A job with steps has started, even if the time is unknown.
     if started is None and status.step:
         started = admitted
     if started is None:
@@ -98,6 +104,7 @@ def _stays(status: TrainingJobStatus) -> list[tuple[float, float]]:
 def _with_stays(span: TimelineSpan, stays: Sequence[tuple[float, float]]) -> Iterator[TimelineSpan]:
     """Return a span in which it waits, with the earlier stays on GPUs in it."""
     begins = span.begins_at
+    # Stays lie in waiting spans only, because a held placement has its own spans.
     for since, until in stays if span.state == WAITING else ():
         held, left = max(since, begins), min(until, span.ends_at)
         if left > held:
@@ -110,6 +117,7 @@ def _with_stays(span: TimelineSpan, stays: Sequence[tuple[float, float]]) -> Ite
 def _cut(span: TimelineSpan, incidents: Sequence[IncidentReport]) -> Iterator[TimelineSpan]:
     """Return a running span with its recoveries cut out."""
     begins = span.begins_at
+    # Incidents are newest first, and the cut goes forward in time.
     for incident in reversed(incidents if span.state == RUNNING else ()):
         at = max(incident.at, begins)
         until = min(incident.at + incident.seconds, span.ends_at)

@@ -74,6 +74,7 @@ def ask_git(
     Raises:
         BadInput: git is not installed, or a filter has a name that cannot be switched off.
     """
+    # Variables such as GIT_DIR could redirect git to another repository.
     clean = {name: value for name, value in environment.items() if not name.startswith("GIT_")}
 
     def git(options: Sequence[str], given: str = "") -> GitAnswer:
@@ -90,6 +91,7 @@ def ask_git(
         error = done.stderr.decode(errors="replace")
         return GitAnswer(code=done.returncode, output=done.stdout, error=error)
 
+    # The configuration is read first, because names of filters are free text.
     settings = git(("config", "--list", "--show-scope", "--name-only", "-z"))
     if settings.code:
         return settings
@@ -105,8 +107,10 @@ def _without_programs(settings: bytes, *, at: Path) -> list[str]:
     """
     fields = [os.fsdecode(field) for field in settings.split(b"\0")]
     options: list[str] = []
+    # Each setting appears once per file, so duplicates are removed.
     for scope, name in sorted(set(zip(fields[::2], fields[1::2], strict=False))):
         named = _PROGRAM.fullmatch(name)
+        # Settings of the user are trusted. Only those of the repository are switched off.
         if named is None or scope in _TRUSTED:
             continue
         kind, subsection = named.groups()

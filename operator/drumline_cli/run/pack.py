@@ -26,6 +26,7 @@ from drumline_contract import (
     plain,
 )
 
+# A tar header takes one block per file.
 _BLOCK: Final = 512
 _GZIP: Final = 31
 """zlib's `wbits` for gzip; without a name or a time in it."""
@@ -85,6 +86,7 @@ def pack(
     Raises:
         BadInput: there are none, too many or too large ones, or one that cannot be carried.
     """
+    # An empty archive would fail only in the pods.
     if not paths:
         raise BadInput(
             f"{folder}: git lists no files here, so there is no code to pack; check whether a"
@@ -92,14 +94,18 @@ def pack(
         )
     if len(paths) > limits.files:
         raise BadInput(f"{folder}: {len(paths)} files are over {limits.files}; {limits.instead}")
+    # Sizes are added before the files are read, so a large folder fails quickly.
     sizes = {path: _size(folder, path) for path in paths}
     if sum(sizes.values()) > limits.unpacked_bytes:
         raise BadInput(_too_large(folder, sizes, limits, packed=False))
     archive = io.BytesIO()
+    # USTAR has no extended headers, so the bytes depend on the files only.
     with tarfile.open(fileobj=archive, mode="w", format=tarfile.USTAR_FORMAT) as tar:
+        # Sorted names make equal folders equal archives on every machine.
         for path in sorted(paths):
             _add(tar, folder, path)
     content = zlib.compress(archive.getvalue(), level=limits.compression, wbits=_GZIP)
+    # Padding can push the archive over the limit.
     if archive.tell() > limits.unpacked_bytes:
         raise BadInput(_too_large(folder, sizes, limits, packed=False))
     if len(content) > limits.packed_bytes:
@@ -118,12 +124,14 @@ def _add(tar: tarfile.TarFile, folder: Path, path: str) -> None:
     info = tarfile.TarInfo(path)
     where = folder / path
     try:
+        # The name must be UTF-8, since the reader in the pod expects it.
         path.encode()
         mode = where.lstat().st_mode
         content = b""
         if stat.S_ISLNK(mode):
             info.type, info.linkname = tarfile.SYMTYPE, str(where.readlink())
             info.linkname.encode()
+            # A link that leaves the folder would read other files in the pod.
             if not link_stays_inside(path, info.linkname):
                 raise BadInput(
                     f"{plain(path)} is a link to {plain(info.linkname)}, outside of the folder or"
@@ -131,6 +139,7 @@ def _add(tar: tarfile.TarFile, folder: Path, path: str) -> None:
                 )
         elif stat.S_ISREG(mode):
             content = where.read_bytes()
+            # Only the executable bit is kept. Other bits depend on the user's umask.
             info.mode = 0o755 if mode & 0o111 else 0o644
         else:
             raise BadInput(f"{plain(path)} is neither a file nor a link; exclude it")
@@ -150,6 +159,7 @@ def _add(tar: tarfile.TarFile, folder: Path, path: str) -> None:
 def _too_large(folder: Path, sizes: dict[str, int], limits: PackLimits, *, packed: bool) -> str:
     limit = limits.packed_bytes if packed else limits.unpacked_bytes
     what = "packed files" if packed else "files"
+    # The largest files are usually data that should not be in the code.
     largest = sorted(sizes, key=lambda path: (-sizes[path], path))[:_LARGEST_NAMED]
     named = ", ".join(f"{plain(path)} ({sizes[path] / 1e6:.1f} MB)" for path in largest)
     bound = f"{limit / 1e6:.1f} MB"

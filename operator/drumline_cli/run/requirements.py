@@ -98,6 +98,7 @@ def read_requirements(file: Path) -> str:
             " list fewer packages, or build an image"
         )
     for number, line in enumerate(text.splitlines(), start=1):
+        # Only the requirements file is in the pod, so other files are missing there.
         if line.strip().startswith((*_OTHER_FILES, ".", "/")):
             raise BadInput(
                 f"--requirements {file}, line {number}: {line.strip()!r} names a file, which the"
@@ -116,11 +117,13 @@ def with_requirements(template: Json, requirements: str, *, env: Sequence[Json])
     """
     mount = {"name": _VOLUME, "mountPath": _FOLDER}
     packages = f"{_FOLDER}/packages"
+    # The job may set PYTHONPATH itself. Its folders follow the new packages.
     own = next((each.get("value", "") for each in env if each["name"] == _PATH), "")
     path = {"name": _PATH, "value": f"{packages}:{own}" if own else packages}
     install: Json = {
         "name": "requirements",
         "command": ["python3", "-c", INSTALL, _FOLDER],
+        # Kubernetes expands `$(NAME)` in values. Two dollar signs keep the text.
         "env": [{"name": "REQUIREMENTS", "value": requirements.replace("$(", "$$(")}, *env],
         "volumeMounts": [*template.get("volumeMounts", []), mount],
     }

@@ -36,8 +36,10 @@ def source_files(folder: Path, environment: Mapping[str, str]) -> list[str]:
         BadInput: there is no such folder, no git, or git refuses.
     """
     if not folder.is_dir():
+        # A missing folder would look like an empty one.
         raise BadInput(f"{folder}: the folder does not exist")
     with tempfile.TemporaryDirectory(prefix="drumline-") as scratch:
+        # An empty repository answers the same questions for folders without git.
         empty = Path(scratch)
         _checked(_git(["init", "--quiet"], at=empty, environment=environment), at=empty)
         listed = _listed(folder, empty=empty, environment=environment)
@@ -46,6 +48,7 @@ def source_files(folder: Path, environment: Mapping[str, str]) -> list[str]:
 
 
 def _listed(folder: Path, *, empty: Path, environment: Mapping[str, str]) -> list[str]:
+    # A subfolder of a repository also counts.
     inside = _git(["rev-parse", "--is-inside-work-tree"], at=folder, environment=environment)
     if inside.code == 0:
         answer = _git(_LISTED, at=folder, environment=environment)
@@ -55,7 +58,9 @@ def _listed(folder: Path, *, empty: Path, environment: Mapping[str, str]) -> lis
     else:
         answer = inside
     paths: list[str] = []
+    # A submodule lists its own files.
     names = _names(_checked(answer, at=folder))
+    # The index of a foreign repository is not trusted.
     outside = _outside(folder, names)
     for path in names:
         if path in outside:
@@ -90,6 +95,7 @@ def _ignored(
     patterns = (folder / IGNORE_FILE).absolute()
     if not patterns.is_file() or not paths:
         return set()
+    # `--no-index` applies the patterns to tracked files as well.
     ask = ["-c", f"core.excludesFile={patterns}", "check-ignore", "--no-index", "-z", "--stdin"]
     answer = _git(ask, at=empty, environment=environment, given="\0".join(paths))
     if answer.code == 1:  # none of them

@@ -17,10 +17,12 @@ Json = dict[str, Any]
 
 _OBJECT: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
+# Names that usually hold secrets. A match causes a warning, never an error.
 _SECRET_NAME: Final = re.compile(
     r"(^|_)(tokens?|secrets?|password|passwd|passphrase|credentials?|api_?key|key|pat)$|secret",
     re.IGNORECASE,
 )
+# Known prefixes of tokens, so that a token in another variable is found too.
 _SECRET_VALUE: Final = re.compile(
     r"(hf_|sk-|ghp_|gho_|github_pat_|glpat-|xox[abp]-|AKIA|ASIA|AIza|-----BEGIN )\S{8,}"
 )
@@ -61,10 +63,12 @@ def values_of(
         if not _VARIABLE.fullmatch(name):
             raise BadInput(f"invalid --env {text}: want NAME=VALUE, or NAME for this shell's value")
         if not equals:
+            # A missing variable would become an empty value, which is hard to notice.
             if name not in environment:
                 raise BadInput(f"--env {name}: this shell has no variable {name}; export it")
             value = environment[name]
         values.append((name, value))
+        # Warn about the name or the value. Users may still continue.
         if _SECRET_NAME.search(name) or _SECRET_VALUE.match(value):
             warnings.append(
                 f"warning: {name} looks like a secret, and everyone who may read the job can read"
@@ -82,8 +86,10 @@ def variables_of(chosen: argparse.Namespace) -> JobVariables:
     """
     env = [_key_of(text) for text in chosen.secret if "=" in text]
     names = [str(each["name"]) for each in env]
+    # Checked before the cluster is read.
     for text in chosen.secret:
         _checked(text.partition("=")[0], option=f"--secret {text}")
+    # Two Secrets with one variable would hide each other.
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise BadInput(f"--secret gives {twice} twice; remove one, or write KEY:VARIABLE")
     for name in chosen.pull_secret:
@@ -108,12 +114,14 @@ def from_keys(secret: str, keys: Sequence[str]) -> tuple[Json, ...]:
     """
     if not keys:
         raise BadInput(f"--secret {secret}: this Secret has no keys")
+    # Sorted keys give a stable manifest.
     return tuple(_key_of(f"{secret}={key}") for key in sorted(keys))
 
 
 def _key_of(text: str) -> Json:
     secret, _, rest = text.partition("=")
     key, colon, name = rest.partition(":")
+    # A colon renames the variable. Without one, the key is the name.
     name = name if colon else key
     if not key or not _VARIABLE.fullmatch(name):
         raise BadInput(

@@ -38,12 +38,14 @@ def kubernetes(server: ServerVersion, groups: frozenset[str]) -> Iterator[Result
             " supports",
             fix=f"upgrade the control plane to {oldest} or newer",
         )
+    # A group can be disabled even in a new version.
     missing = [group for group in GROUPS if group not in groups]
     if missing:
         yield CheckFailed(
             message=f"the API server does not serve {some(missing)}",
             fix="enable them: a --runtime-config flag of kube-apiserver disables them",
         )
+    # Success is reported only if the version is new enough as well.
     elif (server.major, server.minor) >= OLDEST:
         yield Passed(
             message=f"{server.text} serves all {len(GROUPS)} API groups that Drumline uses"
@@ -54,21 +56,25 @@ def custom_resources(
     schemas: tuple[SchemaFact, ...], expected: Mapping[str, frozenset[str]]
 ) -> Iterator[Result]:
     """Check whether the installed custom resources have the fields that this program supports."""
+    # Before the installation this is normal, so it is a warning.
     if not schemas:
         yield Warned(message="Drumline's custom resources are not installed", fix=INSTALL)
         return
     installed = {schema.kind: schema.fields for schema in schemas}
+    # Each kind has exactly one result, so that users can count them.
     for kind, fields in expected.items():
         if kind not in installed:
             yield CheckFailed(
                 message=f"{kind} is not installed, but other Drumline kinds are", fix=INSTALL
             )
+        # A missing field is worse than an unknown one: the server drops it silently.
         elif lacking := fields - installed[kind]:
             yield CheckFailed(
                 message=f"the installed {kind} lacks {some(lacking)}: it is older than this"
                 " program, and the API server drops these fields",
                 fix="upgrade the chart, or: kubectl apply --server-side -f crds/",
             )
+        # A newer cluster works, but this program cannot show its fields.
         elif beyond := installed[kind] - fields:
             yield Warned(
                 message=f"the installed {kind} has {some(beyond)}, which this program does not"
@@ -86,12 +92,14 @@ def operator(installed: OperatorFact | None) -> Iterator[Result]:
         return
     where = f"-n {installed.namespace}"
     pods = f"kubectl get pods {where} -l app.kubernetes.io/component=operator"
+    # Without a ready pod the lease says nothing.
     if not installed.ready_replicas:
         yield CheckFailed(
             message=f"none of {many(installed.replicas, 'replica')} is ready", fix=f"see {pods}"
         )
         return
     match installed.lease:
+        # A user without rights on leases must not see a failure.
         case Unread(reason=reason):
             yield Undecided(
                 message=f"cannot determine whether a process leads: {reason}",
@@ -99,6 +107,7 @@ def operator(installed: OperatorFact | None) -> Iterator[Result]:
             )
         case None:
             yield CheckFailed(message="no process holds the Lease drumline-operator", fix=pods)
+        # One missed renewal is normal. Several mean that no successor took over.
         case lease if lease.renewed_ago_seconds > _STALE_LEASES * lease.duration_seconds:
             yield CheckFailed(
                 message=f"{lease.holder} holds the Lease drumline-operator but last renewed it"
@@ -131,11 +140,13 @@ def priorities(
             f" (and {name} as its name)",
         )
         return
+    # A Pod with a higher class could evict one pod, which stops the gang.
     above = {
         priority.name
         for priority in classes
         if priority.preempts
         and priority.value > values[name]
+        # System classes are for the cluster's own components.
         and not priority.name.startswith("system-")
     }
     if above:

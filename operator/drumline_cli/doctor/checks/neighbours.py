@@ -38,11 +38,13 @@ def autoscalers(
     """Check whether an autoscaler may remove nodes, and whether the pools request nodes."""
     served = {group.partition("/")[0] for group in groups}
     present = {name for group, name in AUTOSCALERS.items() if group in served}
+    # Managed Karpenter may hide its API group, but it labels its nodes.
     if any("karpenter.sh/nodepool" in node.labels for node in nodes):
         present.add(AUTOSCALERS["karpenter.sh"])
     if not present:
         yield Passed(message="no autoscaler with a supported API; the number of nodes is fixed")
         return
+    # Such a pool never grows, so its jobs wait for nodes that nobody adds.
     still = [pool.name for pool in pools if pool.spec.autoscaling is None]
     if pools and not still:
         yield Passed(message=f"{some(present)}: every pool requests the nodes that jobs wait for")
@@ -67,6 +69,7 @@ def schedulers(
     for pool in pools:
         resource = pool.spec.gpu_resource
         members = {node.name for node in members_of(pool, nodes)}
+        # Pods of a DaemonSet run on every node, and ours are expected.
         holders = [
             pod
             for pod in pods
@@ -86,6 +89,7 @@ def schedulers(
                 " drumline.dev/pool=true:NoSchedule, and let training pods tolerate the"
                 ' taint: --set-json trainerPod.tolerations=\'[{"key":"drumline.dev/pool"}]\'',
             )
+    # Another scheduler is allowed. It matters only if it places pods on these nodes.
     beside = {
         name
         for group, name in SCHEDULERS.items()
@@ -102,6 +106,7 @@ def monitoring(
     monitors: tuple[MonitorFact, ...],
 ) -> Iterator[Result]:
     """Check whether a Prometheus selects Drumline's monitors. It ignores others silently."""
+    # Without the operator's CRDs there are no monitors to check.
     if PROMETHEUS_GROUP not in groups:
         yield Passed(
             message="no Prometheus operator; ConfigMap drumline-prometheus contains the scrape"
@@ -116,6 +121,7 @@ def monitoring(
         )
         return
     for monitor in monitors:
+        # A monitor without a matching selector is ignored silently.
         takers = [
             prometheus
             for prometheus in prometheuses
@@ -127,6 +133,7 @@ def monitoring(
                 f" {some(f'{taker.namespace}/{taker.name}' for taker in takers)}"
             )
         else:
+            # The existing selectors show which label is missing.
             asked = {
                 f"{key}={value}"
                 for prometheus in prometheuses
