@@ -62,6 +62,7 @@ def chart(rows: Sequence[GanttRow], *, now: float, since: float, until: float) -
     across = TimeAxis(
         begins=since, span=until - since, left=_NAMES, width=charts.WIDTH - _NAMES - 8
     )
+    # The height grows by the number of jobs.
     bottom = _ROW * len(rows) + 6
     x = across(now)
     picture = charts.picture(
@@ -81,6 +82,7 @@ def chart(rows: Sequence[GanttRow], *, now: float, since: float, until: float) -
 
 
 def _row(row: GanttRow, across: TimeAxis, *, top: int) -> Markup:
+    # The namespace is in the tooltip, since the space for names is small.
     name = row.job.partition("/")[2]
     if len(name) > _LETTERS:
         name = f"{name[: _LETTERS - 1]}\N{HORIZONTAL ELLIPSIS}"
@@ -97,6 +99,7 @@ def _row(row: GanttRow, across: TimeAxis, *, top: int) -> Markup:
 
 def _bar(row: GanttRow, bar: GanttBar, across: TimeAxis, *, top: int) -> Markup:
     x = across(bar.begins_at)
+    # An open end reaches the right edge.
     ends = across.begins + across.span if bar.ends_at is None else bar.ends_at
     what = f"{row.job}: {WORDS[bar.state]}"
     if bar.ends_at is None:
@@ -109,6 +112,7 @@ def _bar(row: GanttRow, bar: GanttBar, across: TimeAxis, *, top: int) -> Markup:
         element("title", what),
         x=x,
         y=top + 4,
+        # A short bar needs a minimum width to be visible.
         width=max(across(ends) - x, 1.5),
         height=_ROW - 7,
         rx=2,

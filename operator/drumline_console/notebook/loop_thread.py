@@ -47,6 +47,7 @@ class LoopThread:
         Raises:
             RuntimeError: the thread was closed.
         """
+        # A coroutine that never runs would cause a warning.
         if self._loop.is_closed():
             work.close()
             raise RuntimeError("this connection is closed: connect again")
@@ -66,11 +67,13 @@ class LoopThread:
                 result.set_exception(CancelledError())
 
         try:
+            # The loop runs in another thread, so every call to it must be thread-safe.
             self._loop.call_soon_threadsafe(begin)
             yield result
         except BaseException:
             if not self._loop.is_closed():
                 self._loop.call_soon_threadsafe(cancel)
+                # Wait until the work has closed its connections.
                 wait([result])
             raise
 
@@ -86,6 +89,7 @@ def _hand_over(done: asyncio.Task[T], result: Future[T]) -> None:
 
 def _end(loop: asyncio.AbstractEventLoop, thread: Thread) -> None:
     asyncio.run_coroutine_threadsafe(_cancel_all(), loop)
+    # A thread cannot join itself.
     if thread is not current_thread():  # the garbage collector runs in any thread
         thread.join()
         loop.close()

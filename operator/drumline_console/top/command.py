@@ -29,6 +29,7 @@ def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
         CommandError: the first read fails, or an argument is invalid.
     """
     rows = read(chosen, environment)
+    # Without a terminal one screen is printed, so that `watch` and pipes work.
     if chosen.once or not (sys.stdin.isatty() and sys.stdout.isatty()):
         width = shutil.get_terminal_size((160, 40)).columns
         return Output(text="".join(f"{line}\n" for line in render(rows, width=width)))
@@ -41,6 +42,7 @@ def read(chosen: argparse.Namespace, environment: Mapping[str, str]) -> TopRows:
     wanted = WantedKinds(namespace=None, queues=True, nodes=True, pods=True)
     try:
         cluster, _ = cluster_of(chosen, environment, wanted)
+    # Most users may not list nodes. The other rows are still useful.
     except NotAnswered as refused:
         cluster, _ = cluster_of(chosen, environment, replace(wanted, nodes=False))
         return _rows(chosen, cluster, remarks=(str(refused),))

@@ -61,6 +61,7 @@ def ask(read: Callable[[], TopRows]) -> Future[TopRows]:
         except Exception as error:  # noqa: BLE001 - raised where the result is taken
             asked.set_exception(error)
 
+    # A daemon thread, because a slow read must not delay quitting.
     Thread(target=answer, daemon=True).start()
     return asked
 
@@ -70,6 +71,7 @@ def _loop(
 ) -> None:
     with suppress(curses.error):  # a terminal that cannot hide its cursor
         curses.curs_set(0)
+    # The key wait also paces the loop, so the processor stays idle.
     window.timeout(_KEY_MILLISECONDS)
     asked: Future[TopRows] | None = None
     next_at = monotonic() + every_seconds
@@ -77,9 +79,11 @@ def _loop(
         _paint(window, view)
         if not obey(window.getch(), view):
             return
+        # One read at a time: a slow server must not collect requests.
         if asked is None and not view.paused and monotonic() >= next_at:
             asked = ask()
         if asked is not None and asked.done():
+            # The next read starts after this one ended, not at a fixed rate.
             take(asked, view)
             asked, next_at = None, monotonic() + every_seconds
 
@@ -87,6 +91,7 @@ def _loop(
 def _paint(window: curses.window, view: TopView) -> None:
     height, width = window.getmaxyx()
     window.erase()
+    # The last column stays empty. Some terminals wrap a full line.
     lines = render(
         view.rows, width=width - 1, height=height, first=view.first, note=view.note(monotonic())
     )
@@ -100,11 +105,13 @@ def obey(key: int, view: TopView) -> bool:
     """Return whether to continue after this key."""
     match key:
         case 113 | 81 | 27:  # q, Q, Escape
+            # Escape arrives as a single key, because keypad mode decodes sequences.
             return False
         case 112:  # p
             view.paused = not view.paused
         case curses.KEY_DOWN | curses.KEY_NPAGE:
             down = 1 if key == curses.KEY_DOWN else 10
+            # The renderer limits the position further, by the height of the screen.
             view.first = min(view.first + down, lines_of(view.rows))
         case curses.KEY_UP | curses.KEY_PPAGE:
             view.first = max(0, view.first - (1 if key == curses.KEY_UP else 10))
@@ -116,6 +123,7 @@ def obey(key: int, view: TopView) -> bool:
 def take(asked: Future[TopRows], view: TopView) -> None:
     """Show the new rows, or the error of the read."""
     try:
+        # The old rows stay. The note shows their age and the error.
         view.rows = asked.result()
     except CommandError as error:
         view.error = str(error)

@@ -81,13 +81,17 @@ class LoopbackAccess:
     def check(self, request: web.Request) -> None:
         """Check the secret, the host name and, for buttons, the origin."""
         given = request.path.split("/")[1]
+        # Constant time, so that the response reveals nothing about the secret.
         if not secrets.compare_digest(given.encode(), self.secret.encode()):
+            # 404 does not reveal that a page exists.
             raise web.HTTPNotFound
         host = request.host.rpartition(":")[0] or request.host
+        # Another host name indicates DNS rebinding.
         if host not in {LOOPBACK, "localhost"}:
             raise web.HTTPMisdirectedRequest
         if request.method not in SAFE_METHODS:
             origin = request.headers.get("Origin")
+            # Old browsers do not send the header. The origin then decides.
             site = request.headers.get("Sec-Fetch-Site", "same-origin")
             if site != "same-origin" or origin not in {f"http://{request.host}", None, "null"}:
                 raise web.HTTPForbidden
@@ -110,10 +114,12 @@ async def form_fields(request: web.Request) -> dict[str, str]:
     Raises:
         HTTPException: the request is of another kind or too large.
     """
+    # Only forms: a JSON request of another site would need other checks.
     if request.content_type not in {"application/x-www-form-urlencoded", _NO_TYPE}:
         raise web.HTTPUnsupportedMediaType
     text = (await request.read()).decode(errors="replace")
     try:
+        # The bound protects against a flood of tiny fields.
         return dict(parse_qsl(text, keep_blank_values=True, max_num_fields=_MOST_FIELDS))
     except ValueError:
         raise web.HTTPBadRequest from None

@@ -16,7 +16,9 @@ async def finish(work: Awaitable[T]) -> T:
     """
     running = asyncio.ensure_future(work)
     try:
+        # `shield` lets the work continue after the request was cancelled.
         return await asyncio.shield(running)
     except asyncio.CancelledError:
+        # Wait for the work, so that its effects are complete.
         await asyncio.gather(running, return_exceptions=True)
         raise

@@ -46,10 +46,12 @@ class FairTurns:
         """
         place = self._join(caller)
         self._start()
+        # A free turn starts at once, without another iteration of the loop.
         try:
             await place
         except asyncio.CancelledError:
             if place.cancelled():
+                # The place may still be in the line, or it may have become a turn.
                 self._leave(caller, place)
             elif place.exception() is None:  # the turn came with the cancellation
                 self._end(caller)
@@ -60,6 +62,7 @@ class FairTurns:
             self._end(caller)
 
     def _join(self, caller: str) -> asyncio.Future[None]:
+        # A caller's own limit comes first, so one caller cannot fill the line.
         mine = len(self._lines.get(caller, ()))
         if mine >= self._waiting_each:
             raise Busy(_BUSY)
@@ -82,6 +85,7 @@ class FairTurns:
 
     def _start(self) -> None:
         while self._running.total() < self._at_once:
+            # Callers are in the order of their next turns.
             free = (each for each in self._lines if self._running[each] < self._at_once_each)
             caller = next(free, None)
             if caller is None:

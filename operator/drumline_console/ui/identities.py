@@ -18,7 +18,9 @@ from drumline_cli.cluster_access import cluster_client, not_answered
 from drumline_cli.errors import NotLoggedIn
 from drumline_console.ui.fair_turns import FairTurns
 
+# An identity is asked for again after a minute, because tokens can be revoked.
 KNOWN_SECONDS: Final = 60.0
+# Short, because a user may correct the token.
 REFUSED_SECONDS: Final = 10.0
 MOST_REMEMBERED: Final = 4096
 _SERVICE_ACCOUNT: Final = "system:serviceaccount:"
@@ -56,6 +58,7 @@ class Identities:
         self._review = review or _name
         self._known = _Remembered[str](seconds=KNOWN_SECONDS, clock=clock)
         self._refused = _Remembered[bool](seconds=REFUSED_SECONDS, clock=clock)
+        # Reviews of unknown tokens have turns of their own.
         self._turns = FairTurns(at_once=8, at_once_each=4, waiting=64, waiting_each=16)
         self._of_address: WeakValueDictionary[str, FairTurns] = WeakValueDictionary()
 
@@ -75,19 +78,24 @@ class Identities:
             Busy: too many unknown tokens wait.
             NotAnswered: the API server does not answer.
         """
+        # A known token costs no request.
         known = self._remembered(digest)
         if known is not None:
             return known
+        # Turns of an address are kept only while somebody waits for one.
         within = self._of_address.get(sender.address)
         if within is None:
             within = FairTurns(at_once=4, at_once_each=2, waiting=16, waiting_each=8)
             self._of_address[sender.address] = within
+        # First a turn among the senders behind this connection, then one among all connections.
         async with within.turn(sender.forwarded), self._turns.turn(sender.address):
+            # Several windows send the same new token at once.
             known = self._remembered(digest)  # another window has asked
             return await self._asked(credentials, digest) if known is None else known
 
     def refuse(self, digest: bytes) -> None:
         """Remember that the API server does not accept the token any more."""
+        # A refused token must not remain known.
         self._known.forget(digest)
         self._refused.keep(digest, True)
 
@@ -106,6 +114,7 @@ class Identities:
             name = ""  # a cluster may take the right from its users
         except errors.KubeError as error:
             raise not_answered(error, what="your token", verb="review") from None
+        # Without a name, each token has a share of its own.
         share = _share(name) or digest.hex()
         self._known.keep(digest, share)
         return share
@@ -119,6 +128,7 @@ async def _name(credentials: Credentials) -> str:
 def _share(name: str) -> str:
     """`system:serviceaccount:team-a` of `system:serviceaccount:team-a:trainer`."""
     if name.startswith(_SERVICE_ACCOUNT):
+        # The name of the account is dropped, so accounts of a namespace share their turns.
         return name.rpartition(":")[0]
     return name
 
@@ -141,6 +151,7 @@ class _Remembered(Generic[T]):
             return
         self._values.pop(digest, None)
         self._values[digest] = (self._clock() + self._seconds, value)
+        # Dictionaries keep the order of insertion, so the first entry is the oldest.
         while len(self._values) > MOST_REMEMBERED:
             del self._values[next(iter(self._values))]
 

@@ -31,6 +31,7 @@ async def run(settings: Settings) -> None:
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     server = ApiServer(url=settings.api_server, ca=settings.api_server_ca)
     app = application(TokenAccess(server, policy=policy_of(settings.scheduling)))
+    # The kubelet has no token, so this route needs none.
     app.router.add_get("/healthz", _alive)
     async with listening(app, host=settings.http_host, port=settings.http_port) as port:
         log.info("page_started", port=port)

@@ -21,6 +21,7 @@ from drumline_console.ui.cancellation import finish
 from drumline_console.ui.kept_value import KeptValue, Later, later
 from drumline_scheduler.model import Policy
 
+# Long enough for moving a slider, and short enough to show current decisions.
 BASELINE_SECONDS: Final = 15.0
 MOST_WAITING: Final = 4
 
@@ -50,6 +51,7 @@ class Questions:
         self._policy = policy
         self._read = read
         self._turn = asyncio.Lock()
+        # One turn for all, because a cycle uses a whole processor core.
         self._waiting: set[str] = set()
         self._caller = b""
         self._kept: KeptValue[_Asked] = KeptValue(seconds=BASELINE_SECONDS, after=after)
@@ -71,10 +73,12 @@ class Questions:
         """
         # cycles of two questions would take as long side by side
         async with self._turn_of(share):
+            # Objects of one caller must never answer another caller.
             if caller != self._caller:
                 self._kept.drop()
                 self._caller = caller
             known = await self._kept.value(lambda: self._baseline(credentials))
+            # The thread cannot be stopped, so its turn lasts until its end.
             answer = await finish(asyncio.to_thread(what_if.answer, known.baseline, change))
         return replace(answer, remarks=(*known.remarks, *answer.remarks))
 
@@ -94,6 +98,7 @@ class Questions:
         self._waiting.add(share)
         try:
             await self._turn.acquire()
+        # The place is free once the turn has come, or the wait was cancelled.
         finally:
             self._waiting.discard(share)
         try:

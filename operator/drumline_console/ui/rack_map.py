@@ -34,7 +34,9 @@ def colours_of(jobs: Iterable[str]) -> Mapping[str, int]:
     used: Counter[int] = Counter()
     colours: dict[str, int] = {}
     for job in dict.fromkeys(jobs):
+        # A checksum is stable between processes, unlike Python's hash.
         first = crc32(job.encode())
+        # The next free colour after the preferred one.
         around = [(first + step) % COLOURS + 1 for step in range(COLOURS)]
         colours[job] = min(around, key=lambda colour: used[colour])
         used[colours[job]] += 1
@@ -51,6 +53,7 @@ def rack_map(nodes: Sequence[NodeRow], colours: Mapping[str, int]) -> Markup:
     pools: dict[str, dict[str, list[NodeRow]]] = defaultdict(lambda: defaultdict(list))
     for node in nodes[:MOST_NODES]:
         pools[node.pool]["/".join(node.domains)].append(node)
+    # Letters would not fit on a large map.
     is_dense = len(nodes) > _MOST_LETTERED
     left = len(nodes) - MOST_NODES
     more = element("p", f"{many(left, 'node')} more: drumline nodes", class_="soft")
@@ -77,10 +80,12 @@ def _rack(domain: str, nodes: list[NodeRow], colours: Mapping[str, int]) -> Mark
 
 
 def _tile(node: NodeRow, colours: Mapping[str, int]) -> Markup:
+    # A job that holds the node wins over one that will get it.
     job = node.jobs[0] if node.jobs else node.promised_to[0] if node.promised_to else ""
     other = node.workloads[0] if node.workloads and not node.jobs else ""
     classes = ["tile"]
     if node.state != READY:
+        # Faults are visible even on a node that a job holds.
         classes.append("sick")
     if node.jobs:
         classes.append(f"held c{colours.get(job, 1)}")
