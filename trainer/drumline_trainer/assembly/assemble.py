@@ -74,7 +74,9 @@ def freeze_weights(model: nn.Module, config: TrainerConfig) -> None:
     if not config.freezes:
         return
     field = "freeze" if config.trainable is None else "trainable"
+    # Freezing excludes pipelines, so the stage has all names of the model.
     named = dict(model.named_parameters())
+    # A pattern without a match is an error: a typing error would otherwise train the wrong weights.
     for pattern in unmatched(config.trainable or config.freeze or "", list(named)):
         near = difflib.get_close_matches(pattern, named, n=1, cutoff=0.5)
         hint = near[0] if near else next(iter(named))
@@ -83,6 +85,8 @@ def freeze_weights(model: nn.Module, config: TrainerConfig) -> None:
         )
     for name, parameter in named.items():
         parameter.requires_grad = config.learns(name)
+    # Without a trained weight the optimizer would have nothing to do, and the run would only spend
+    # GPU time.
     if not any(parameter.requires_grad for parameter in named.values()):
         raise ConfigError(f"{field}: no weight is left that learns")
 
@@ -100,16 +104,20 @@ def assemble(
     Raises:
         ConfigError: this version of PyTorch lacks a configured feature.
     """
+    # Phase 1: cut the model on meta, by every axis but the data axis.
     model = _cut_by_all_axes(_stages(config, world, plan), config, world)
+    # Phase 2: storage. From here on the weights are tensors on the device.
     weights = _data_parallel(model, config, world)
     parallel_model = ParallelModel(
         stages=tuple(model.stages),
         weights=weights,
         slices=weights.slices,
+        # The loss is set once. Its divisor changes with every step.
         loss=MeanLoss(_summed_loss(config, world)),
         preferences=_preferences(config, world),
         siblings=max(1, len(world.siblings)),
     )
+    # Phase 3: the schedule, which wraps the stages and therefore comes last.
     if world.layout.pipeline == 1:
         return parallel_model
     return _pipelined(parallel_model, config, world, clock=None if plan is None else plan.clock)
@@ -124,9 +132,12 @@ def _preferences(config: TrainerConfig, world: World) -> Preferences | None:
 
 def _frozen_copy(config: TrainerConfig, world: World) -> FrozenCopy:
     """Build a second model without the parts that only a backward pass needs."""
+    # No memory options: nothing is kept for a backward pass, and the reference has no optimizer.
     config = replace(config, memory=MemoryConfig())
     model = _cut_by_all_axes(_stages(config, world, None), config, world)
+    # Preferences exclude pipelines, so there is one stage.
     (module,) = model.stages
+    # `eval` stops dropout: the reference must give the same log-probabilities each time.
     module.requires_grad_(requires_grad=False).eval()
     weights = data_parallel(model, world=world, precision=config.precision, backwards=1)
     return FrozenCopy(module=module, weights=weights)
@@ -134,6 +145,7 @@ def _frozen_copy(config: TrainerConfig, world: World) -> FrozenCopy:
 
 def _stages(config: TrainerConfig, world: World, plan: StagePlan | None) -> Sequence[nn.Module]:
     """Return this rank's stages on the meta device: the whole model without a pipeline."""
+    # Every rank builds the whole model on meta, which takes no memory, and drops the other stages.
     model, layout = build_on_meta(config.model), world.layout
     if layout.pipeline == 1:
         return [model]
@@ -141,6 +153,7 @@ def _stages(config: TrainerConfig, world: World, plan: StagePlan | None) -> Sequ
         stage_modules,
     )
 
+    # The costs depend on the configuration only, so all ranks compute the same partition.
     costs = model_costs(config.model, sequence_length=config.tokens_per_sample)
     by_cost = partition(costs, stages=layout.stages)
     return stage_modules(
@@ -157,14 +170,19 @@ def _cut_by_all_axes(stages: Sequence[nn.Module], config: TrainerConfig, world: 
     cuts: dict[str, Cut] = {}
     experts: set[str] = set()
     for stage in stages:
+        # The tensor axis is first: other steps look for its layers (`ColumnLinear`, `RowLinear`).
         by_tensor = tensor_parallel(stage, world, sequence_parallel=sequence_parallel)
         context_parallel(stage, world)
+        # Adapters copy the cut of the layer beside them, so experts and tensors must be cut
+        # already.
         cuts |= _adapted(stage, config, world, expert_parallel(stage, world, by_tensor))
+        # Freezing must precede the data axis, which reduces gradients of trained weights only.
         freeze_weights(stage, config)
         experts |= expert_names(stage)
         recompute(stage, mode=config.memory.recompute, every=config.memory.recompute_every)
         if config.compile is Compile.BLOCKS:
             _compile(stage, config)
+        # Offload replaces the loop over the layers, so it sees the layers in their final form.
         _offload_activations(stage, config.memory, world)
     return CutStages(stages=stages, cuts=cuts, experts=experts)
 
@@ -181,6 +199,7 @@ def _adapted(
     stage: nn.Module, config: TrainerConfig, world: World, cuts: dict[str, Cut]
 ) -> Mapping[str, Cut]:
     """Replace the stage's projections by adapted or fp8 ones, where configured; all cuts."""
+    # Adapters and fp8 both replace projections, and validation rejects the combination.
     if config.lora is not None:
         return adapt(stage, config.lora, model=config.model, world=world, cuts=cuts)
     if config.fp8:
@@ -201,14 +220,18 @@ def _offload_activations(stage: nn.Module, config: MemoryConfig, world: World) -
 def _data_parallel(model: CutStages, config: TrainerConfig, world: World) -> DataParallelModel:
     servers = world.layout.data_parallel is DataParallel.PARAMETER_SERVER
     server = config.parallelism.server
+    # With servers, the data axis sums within a worker. The servers sum over the workers.
     learning = None
     if config.model.family is Family.TRANSFORMERS:
+        # The shapes of a transformers module are known only from the module itself.
         learning = sum(weight_count(stage) for stage in model.stages)
     summing = world.subworld(server.copies_per_node) if servers else world
     weights = data_parallel(
         model,
         world=summing,
         precision=config.precision,
+        # The number of backward passes is announced, so the last one can start the reduction of
+        # gradients.
         backwards=micro_batch_count(world.layout, config),
         memory=replace(
             config.memory,
@@ -219,6 +242,7 @@ def _data_parallel(model: CutStages, config: TrainerConfig, world: World) -> Dat
 
 
 def _summed_loss(config: TrainerConfig, world: World) -> Callable[[Tensor, Tensor], Tensor]:
+    # A vocabulary cut by the tensor axis needs a loss that sums over the ranks of the group.
     group = world.group(Axis.TENSOR)
     if group is None:
         return token_losses_sum
@@ -233,8 +257,10 @@ def _pipelined(
         Pipeline,
     )
 
+    # Adapters freeze the embedding, so its two copies never change and need no sum.
     slices, tied = parallel_model.slices, None
     if config.model.head_is_embedding and config.lora is None:
+        # Collective: all ranks make the groups, and only the ends of a pipeline get one.
         tied = tied_group(world)
         slices = tied_copies(slices, layout=world.layout, pipeline=world.index(Axis.PIPELINE))
         check_tied_weights(slices, tied=tied)
@@ -243,6 +269,7 @@ def _pipelined(
         world=world,
         micro_batches=_micro_batch_spec(config, world),
         loss=parallel_model.loss,
+        # `stage_done` lets the data axis reduce a stage's gradients while other stages still run.
         stage_done=parallel_model.weights.stage_done,
         clock=clock,
     )
@@ -251,6 +278,7 @@ def _pipelined(
 
 def _micro_batch_spec(config: TrainerConfig, world: World) -> MicroBatchSpec:
     layout, model = world.layout, config.model
+    # Shapes of one micro-batch on this rank: the schedule needs them to receive hidden states.
     count = micro_batch_count(layout, config)
     rows = config.global_batch_size // layout.batch_ranks // count
     length = config.data.sequence_length // layout.context
@@ -259,6 +287,7 @@ def _micro_batch_spec(config: TrainerConfig, world: World) -> MicroBatchSpec:
         length = model.image_positions
         inputs = (rows, model.channels, model.image_size, model.image_size)
         inputs_dtype = torch.uint8
+    # With sequence parallelism, the tensor ranks hold equal parts of the positions between layers.
     sharing = layout.tensor if layout.sequence_parallel else 1
     return MicroBatchSpec(
         count=count,

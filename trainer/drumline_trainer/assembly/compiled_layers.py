@@ -42,17 +42,25 @@ def compile_layers(
     # in this process: others would import torch each, in the memory of the pod
     torch._inductor.config.compile_threads = 1  # noqa: SLF001 - the documented place
     for layer in layer_modules(stage):
+        # Modules are excluded before compilation, because the compiler follows calls from
+        # `forward`.
         for module in _left_out(layer, config):
             _leave_out(module, "forward")
             if isinstance(module, RemoteDispatch):
+                # Counts are exchanged in a method of its own, which the layer calls directly.
                 _leave_out(module, "exchange_counts")
         for module in layer.modules():
             if isinstance(module, CoreAttention):
+                # Runs of documents have other lengths in each batch, and each length would be
+                # compiled anew.
                 _leave_out(module, "attend_documents")
+        # `dynamic=False`: sizes are constant, and kernels for fixed sizes are faster. Layers with
+        # equal code share them.
         layer.forward = torch.compile(layer.forward, backend=backend, dynamic=False)
 
 
 def _leave_out(module: nn.Module, name: str) -> None:
+    # The attribute of the instance hides the method of the class. Names of modules stay.
     whole = torch.compiler.disable(getattr(module, name))  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] - untyped in torch
     setattr(module, name, whole)
 
@@ -60,6 +68,7 @@ def _leave_out(module: nn.Module, name: str) -> None:
 def _left_out(layer: nn.Module, config: TrainerConfig) -> Iterator[nn.Module]:
     """Yield modules that cannot be compiled, as their sizes or messages follow from values."""
     kinds: list[type[nn.Module]] = [RingAttention, SummedCounts, RemoteDispatch]
+    # Without bf16 experts run one by one, and their row counts follow from the router.
     if config.precision is not Precision.BF16:
         kinds.append(Experts)
     return (module for module in layer.modules() if isinstance(module, tuple(kinds)))

@@ -51,6 +51,8 @@ class MeanLoss:
 
     def __call__(self, logits: Tensor, targets: Tensor) -> Tensor:
         """Return the loss of logits, whole or cut by vocabulary, and of the targets."""
+        # The sum is divided by the targets of the whole global batch. Gradients of all ranks then
+        # add up to the mean's.
         return self.summed(logits, targets) / self.divisor
 
 
@@ -95,11 +97,16 @@ class ParallelModel:
                 includes tokens that are not trained on. None: equal to `targets`.
             scale: a power of 2 that losses and gradients are multiplied by.
         """
+        # Each sibling updates its own weights, so its loss is a mean over its own part of the
+        # batch.
         own_targets = targets / self.siblings
         self.weights.zero()
         if self.preferences is not None:
             self.preferences.rewards = None
+        # Dividing by targets / scale multiplies by the scale. It is a power of 2, so the product is
+        # exact.
         self.loss.divisor = own_targets / scale
+        # The balance loss counts every token, learned or not.
         own_tokens = (targets if tokens is None else tokens) / self.siblings
         for stage in self.stages:
             set_loss_scale(stage, scale / own_tokens)
@@ -109,8 +116,10 @@ class ParallelModel:
     ) -> Tensor:
         """Return a micro-batch's part of the global batch's mean loss, for a model in one stage."""
         (model,) = self.stages
+        # Phase 1: ordinary targets. `documents` is empty unless documents are separate.
         if self.preferences is None:
             return self.loss(model(inputs, *documents), targets)
+        # Phase 2: pairs of answers. They always have documents, one for each answer.
         (separate,) = documents
         losses = self.preferences.losses_sum(model, inputs, targets, separate)
         return losses / self.loss.divisor
@@ -122,6 +131,7 @@ class ParallelModel:
         """
         if self.preferences is None or self.preferences.rewards is None:
             return None
+        # The same divisor as the loss, so that means over the ranks are sums.
         return self.preferences.rewards / self.loss.divisor
 
     @torch.no_grad()
@@ -129,6 +139,7 @@ class ParallelModel:
         self, inputs: Tensor, targets: Tensor, documents: tuple[Documents, ...]
     ) -> Tensor:
         """Return this rank's part of the summed loss of a held-out micro-batch (a scalar)."""
+        # All ranks of a pipeline take part, and only the last stage has a loss.
         if self.pipeline is not None:
             return self.pipeline.forward_loss(inputs, targets, documents, summed=self.loss.summed)
         (model,) = self.stages
@@ -139,6 +150,8 @@ class ParallelModel:
 
         Call it after the backward passes of all micro-batches. Collective.
         """
+        # The data axis first: the two ends of a pipeline sum gradients that are complete at each
+        # end.
         gradients = self.weights.gradients()
         if self.pipeline is not None:
             sum_tied_gradients(self.slices, gradients, tied=self.tied)

@@ -53,9 +53,13 @@ class Preferences:
             targets_BS: tokens, or IGNORED.
             separate: the answers.
         """
+        # Phase 1: the reference. No graph is kept, so its activations are freed before the model's
+        # forward pass.
         with torch.no_grad():
             reference_P2 = self._reference_answers(model, inputs_BS, targets_BS, separate)
+        # Phase 2: the model, with gradients. Both passes see the same tokens and documents.
         answers_P2 = answer_log_probabilities(model(inputs_BS, separate), targets_BS, separate)
+        # Rewards are sums without gradients. The mean over ranks is taken with the loss.
         rewards = reward_sums(answers_P2, reference_P2, beta=self.beta)
         self.rewards = rewards if self.rewards is None else self.rewards + rewards
         return preference_losses_sum(answers_P2, reference_P2, beta=self.beta)
@@ -66,8 +70,11 @@ class Preferences:
         """Run the reference without dropout; what was gathered for it is freed afterwards."""
         if self.reference is not None:
             logits_BSV = self.reference.module(inputs_BS, separate)
+            # fsdp keeps the last gathered layers for a backward pass. The reference has none, so
+            # they are dropped here.
             self.reference.weights.refresh_copies()
             return answer_log_probabilities(logits_BSV, targets_BS, separate)
+        # Only dropout differs between the modes. The reference must not be random.
         model.eval()
         with without_adapters(model):
             logits_BSV = model(inputs_BS, separate)

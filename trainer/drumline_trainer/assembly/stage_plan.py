@@ -66,15 +66,20 @@ class StagePlan:
 
         Collective if stages are measured.
         """
+        # Phase 1: the partition by cost is the default and the fallback.
         costs = model_costs(config.model, sequence_length=config.tokens_per_sample)
         stages = world.layout.stages
         by_cost = partition(costs, stages=stages)
         if stages == 1 or config.parallelism.stage_balance is StageBalance.COST:
             return cls(partition=by_cost, costs=costs, device=world.device)
+        # Phase 2: rank 0 reads the saved boundaries for all. Two ranks could otherwise see
+        # different checkpoints.
         ends = b""
         if dist.get_rank() == 0:
             ends = json.dumps(saved_boundaries(placement)).encode()
+        # Collective: every rank takes part with measured stages, also if nothing is saved.
         ends = json.loads(broadcast_bytes(ends, device=world.device))
+        # A partition of another model or another number of stages is ignored.
         measured = partition_of(ends, stages=stages, layers=config.model.layers)
         if measured is not None and measured != by_cost:
             logger.info("layers of the stages, as measured: %s", list(map(list, measured)))
@@ -89,14 +94,19 @@ class StagePlan:
         """Return the part of the saved trainer state. Collective if stages are measured."""
         if self.clock is None:
             return {}
+        # `take` empties the clock. Seconds are added up, because every save calls this.
         for name, seconds in self.clock.take().items():
             self._seconds[name] = self._seconds.get(name, 0.0) + seconds
         numbers = range(len(self.partition))
+        # A stage that another rank has counts as 0 here, so the sum over all ranks has every stage.
         own = [self._seconds.get(str(stage), 0.0) for stage in numbers]
+        # fp64: seconds of a long run keep their milliseconds.
         seconds = torch.tensor(own, dtype=torch.float64, device=self.device)
         dist.all_reduce(seconds)
         seconds_of_stages: list[float] = seconds.tolist()  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] - torch says only list
         following = next_partition(self.partition, self.costs, seconds=seconds_of_stages)
+        # "next" for a resume from a checkpoint, "now" for snapshots, which hold shards of these
+        # stages.
         return {KEY: {"now": _ends(self.partition), "next": _ends(following)}}
 
 
@@ -105,6 +115,7 @@ def next_partition(current: Partition, costs: StageCosts, *, seconds: Sequence[f
 
     Without all of them: `current`.
     """
+    # A stage without a measurement would look infinitely fast.
     return repartition(current, costs, seconds=seconds) if min(seconds) > 0 else current
 
 
@@ -113,6 +124,7 @@ def saved_boundaries(placement: Placement) -> list[int]:
 
     Empty: none are saved.
     """
+    # Snapshots go before checkpoints, as in the restore itself.
     step, folder = placement.restore_snapshot, placement.snapshot_folder
     if step is not None and folder is not None:
         try:
@@ -127,6 +139,7 @@ def saved_boundaries(placement: Placement) -> list[int]:
 def partition_of(ends: Sequence[int], *, stages: int, layers: int) -> Partition | None:
     """Return the partition with these ends of stages. None: they do not fit the model."""
     starts = [0, *ends]
+    # Each stage needs at least one layer, and the last one ends with the model.
     rises = all(start < stop for start, stop in pairwise(starts))
     if len(ends) != stages or not rises or starts[-1] != layers:
         return None
@@ -141,6 +154,7 @@ def _of_checkpoints(placement: Placement) -> list[int]:
         steps = storage.steps()
     except (CheckpointError, OSError):  # the run's first membership makes it
         return []
+    # Newest first. A damaged manifest is skipped, as the restore skips it.
     for step in steps:
         try:
             manifest = Manifest.parse(read_manifest(storage.committed(step), step=step))
@@ -152,6 +166,7 @@ def _of_checkpoints(placement: Placement) -> list[int]:
 
 def _recorded(trainer: Mapping[str, Any], which: str) -> list[int]:
     match trainer.get(KEY):
+        # The pattern checks types: the trainer's state of an older version may lack the key.
         case {"now": [*_], "next": [*_]} as ends:
             return [int(end) for end in ends[which]]
         case _:

@@ -60,10 +60,12 @@ class Workers:
     def of(cls, config: TrainerConfig, world: World) -> Workers:
         """Build the worker of this rank, from the configuration. Collective."""
         layout, own = worker_layout(world.layout, config)
+        # The same object means one worker: nothing is split, and no further groups are made.
         if own is config:
             return cls(config=config, world=world, whole=world)
         return cls(
             config=own,
+            # Neighbours along the replicate axis make a worker. Collective over all ranks.
             world=world.subworld(layout.replicate),
             whole=world,
             count=world.layout.replicate // layout.replicate,
@@ -73,6 +75,8 @@ class Workers:
         """Return the optimizer of this worker's model. Collective."""
         config, degrees = self.config, self.config.parallelism
         slices = parallel_model.slices
+        # Asynchronous servers keep the state of the optimizer on the servers, so no optimizer is
+        # built here.
         if degrees.asynchronous:
             self._asynchronous = AsynchronousServers(
                 slices,
@@ -82,6 +86,7 @@ class Workers:
                 worker=self.world,
             )
             return self._asynchronous
+        # Local SGD wraps the optimizer of a worker and averages weights over the copies.
         inner = build_optimizer(slices, config.optimizer, self.world, memory=config.memory)
         if degrees.local_sgd is None:
             return inner
@@ -95,19 +100,26 @@ class Workers:
 
     def synchronize(self, step: int, totals: StepTotals) -> SynchronizedStep | None:
         """Return what all ranks know of a step, or None between two synchronizations."""
+        # One worker: its totals are those of the run already.
         if self.world is self.whole:
             return SynchronizedStep(totals=totals, losses={step: totals.loss})
         self._losses[step] = totals.loss
+        # The last step always synchronizes, so the final checkpoint has weights that all workers
+        # share.
         if step % self.config.meets_every_steps and step != self.config.steps:
             return None
+        # Votes are multiplied by the number of workers, because the division below gives means.
         own = [*self._losses.values(), totals.gradient_norm, float(totals.votes * self.count)]
+        # One message for losses, norm and votes. fp64 keeps votes exact.
         sums = torch.tensor(own, dtype=torch.float64).to(self.whole.device, non_blocking=True)
         with step_part("all_reduce", "world"):
             dist.all_reduce(sums)  # all ranks of a worker have the same values
+        # Every rank of a worker has the same numbers, so the mean over ranks is that over workers.
         means: list[float] = (sums / self.whole.layout.world_size).tolist()  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] - torch says only list
         *losses, norm, votes = means
         known = dict(zip(self._losses, losses, strict=True))
         self._losses.clear()
+        # Finite or not is a matter of each worker, which skipped its step on its own.
         return SynchronizedStep(
             totals=StepTotals(
                 loss=known[step],
@@ -131,5 +143,6 @@ class Workers:
         """
         if self._asynchronous is not None:
             return self._asynchronous.staleness()
+        # Between two synchronizations a copy misses 0 to `steps` - 1 updates of each other copy.
         lacked = (self.count - 1) * (steps - 1)
         return Staleness(mean=lacked / 2, most=lacked, steps_ahead=0)
