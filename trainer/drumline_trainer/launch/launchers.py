@@ -177,6 +177,7 @@ def detect_launcher(environment: Environment) -> LaunchedRank | None:
     Raises:
         ConfigError: a variable is missing, not a number, or contradicts another.
     """
+    # The first row wins: `LAUNCHERS` is ordered from the most specific to the most general.
     row = next((row for row in LAUNCHERS if all(map(environment.get, row.known_by))), None)
     return None if row is None else _Reading(row=row, environment=environment).whole()
 
@@ -190,15 +191,19 @@ class _Reading:
 
     def whole(self) -> LaunchedRank:
         row = self.row
+        # Phase 1: numbers.
         rank, world_size = self._number(row.rank), self._number(row.world_size)
         local_rank = self._number(row.local_rank, default=0)
         local_world_size = self._local_world_size()
+        # Phase 2: contradictions. A wrong rank would otherwise hang the rendezvous until its
+        # timeout.
         if rank >= world_size:
             raise self._contradiction(row.rank, row.world_size)
         if local_rank >= local_world_size:
             raise self._contradiction(row.local_rank, row.local_world_size)
         if local_world_size > world_size:
             raise self._contradiction(row.local_world_size, row.world_size)
+        # torchrun's agent serves a store on MASTER_PORT, so rank 0 must connect and not listen.
         served = self.environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
         return LaunchedRank(
             launcher=row.name,
@@ -209,10 +214,12 @@ class _Reading:
             address=self._address(single_node=local_world_size == world_size),
             port=self._port(),
             attempt=self._number(row.attempt, default=0),
+            # With a port of its own, the run does not use the store of torchrun.
             store_served=served and PORT_VARIABLE not in self.environment,
         )
 
     def _address(self, *, single_node: bool) -> str:
+        # One node needs no name: all ranks reach loopback.
         if single_node or self.environment.get("MASTER_ADDR"):
             return self.environment.get("MASTER_ADDR") or LOOPBACK
         variable = self._first_set(self.row.address)
@@ -221,6 +228,7 @@ class _Reading:
                 "MASTER_ADDR is not set, and nothing else says on which host rank 0 runs; set it"
                 " to that host's name on all ranks"
             )
+        # Host lists have formats of their own. A bare name passes unchanged.
         try:
             return _READ_HOST.get(variable, str)(self.environment[variable])
         except (ValueError, IndexError) as error:
@@ -228,9 +236,12 @@ class _Reading:
 
     def _port(self) -> int:
         """Return the given port, or one derived from the job: the same on all ranks."""
+        # The user's variable comes first, then the usual one, then the launcher's own.
         variable = self._first_set((PORT_VARIABLE, "MASTER_PORT", *self.row.port))
         if variable is None:
+            # Every rank has the same job variables, so all derive the same port without a message.
             parts = [self.environment[name] for name in self.row.job if name in self.environment]
+            # CRC and not `hash`, which Python randomizes for each process.
             place = zlib.crc32(" ".join(parts).encode()) % len(DERIVED_PORTS)
             return DERIVED_PORTS[place] if parts else STORE_PORT
         text = port_part(self.environment[variable])
@@ -245,6 +256,7 @@ class _Reading:
             ConfigError: the list does not have this node.
         """
         names = self.row.local_world_size
+        # Slurm's list has one entry for each node, such as `4(x2),3`. Other variables are numbers.
         if self._first_set(names) != "SLURM_STEP_TASKS_PER_NODE":
             return self._number(names, default=1)
         node = self._number(("SLURM_NODEID",), default=0)
@@ -256,12 +268,14 @@ class _Reading:
 
     def _number(self, names: tuple[str, ...], *, default: int | None = None) -> int:
         variable = self._first_set(names)
+        # Only local figures and attempts have defaults. A rank without a number cannot join.
         if variable is None and default is not None:
             return default
         if variable is None:
             raise self._error(
                 f"{names[0]} is not set, though {self._assignment(self.row.known_by)} is"
             )
+        # `isdecimal` rejects signs and spaces, which `int` accepts.
         if not self.environment[variable].isdecimal():
             raise self._error(f"{self._assignment(names)} is no number")
         return int(self.environment[variable])

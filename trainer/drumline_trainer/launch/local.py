@@ -30,6 +30,7 @@ def fork_ranks(work: RankProgram, *, ranks: int) -> int:
     Returns:
         0, or the exit code of the rank that failed first; the others are ended.
     """
+    # Phase 1: port 0 lets the kernel choose a free port. It is bound before any rank needs it.
     listener = listen(0, address=LOOPBACK)
     placements = [
         Placement(
@@ -47,9 +48,11 @@ def fork_ranks(work: RankProgram, *, ranks: int) -> int:
         fork.Process(target=_rank_process, args=(work, placement, os.getpid()))
         for placement in placements
     ]
+    # Phase 2: start all ranks, then serve the store in this process, which outlives every rank.
     for process in processes:
         process.start()
     store = store_on(listener)  # after the forks: it starts threads
+    # Phase 3: wait. The first failure ends the others, which would wait for the lost rank.
     try:
         return _first_failure(processes)
     finally:
@@ -68,6 +71,7 @@ def run_launched_rank(work: RankProgram, *, launched: LaunchedRank) -> int:
     Raises:
         ConfigError: rank 0 cannot listen on the address that the others connect to.
     """
+    # The store must listen before `work` joins. On other ranks it stays None.
     store = None
     if launched.rank == 0 and not launched.store_served:
         store = store_on(_listen(launched))
@@ -79,6 +83,7 @@ def run_launched_rank(work: RankProgram, *, launched: LaunchedRank) -> int:
         store_host=launched.address,
         store_port=launched.port,
         attempt=launched.attempt,
+        # An empty address leaves the choice to `join`, which takes one that other nodes reach.
         address=LOOPBACK if launched.single_node else "",
     )
     code = work(placement)
@@ -89,6 +94,7 @@ def run_launched_rank(work: RankProgram, *, launched: LaunchedRank) -> int:
 def _listen(launched: LaunchedRank) -> socket.socket:
     address, port = launched.address, launched.port
     try:
+        # All interfaces are avoided if possible: the store has no authentication.
         if not launched.single_node:
             resolved = str(socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0][4][0])
             # Debian's /etc/hosts maps the host's own name to loopback, which others cannot reach
@@ -107,6 +113,7 @@ def _rank_process(work: RankProgram, placement: Placement, launcher: int) -> Non
     signal.signal(
         signal.SIGINT, signal.SIG_IGN
     )  # Ctrl-C reaches the launcher too, which terminates the ranks
+    # A killed launcher cannot clean up. The kernel then kills its ranks.
     prctl.die_with_parent(launcher)
     sys.exit(work(placement))
 
@@ -115,9 +122,11 @@ def _first_failure(processes: list[ForkProcess]) -> int:
     """Wait until all have succeeded or one has failed. Returns its exit code."""
     running = {process.sentinel: process for process in processes}
     while running:
+        # `wait` returns every process that ended. The first one with an error decides.
         for sentinel in wait(list(running)):
             process = running.pop(cast("int", sentinel))  # a sentinel is its descriptor
             process.join()
             if process.exitcode:
+                # A negative code is a signal. The shell of the user gets a code of the contract.
                 return process.exitcode if process.exitcode > 0 else ExitCode.APPLICATION
     return ExitCode.OK

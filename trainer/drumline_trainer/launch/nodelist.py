@@ -27,10 +27,12 @@ def _expand(part: str) -> Iterator[str]:
             raise ValueError(f"{part!r} is not the name of a host")
         yield part
         return
+    # Recursion expands one bracket at a time, so names may have several, such as rack[1-2]n[1-4].
     before, after = part[: bracket.start()], part[bracket.end() :]
     for numbers in bracket[1].split(","):
         first, dash, last = numbers.partition("-")
         for number in range(int(first), int(last if dash else first) + 1):
+            # Slurm keeps leading zeros: the width is that of the first number.
             yield from _expand(f"{before}{number:0{len(first)}}{after}")
 
 
@@ -45,6 +47,7 @@ def tasks_of(counts: str) -> tuple[int, ...]:
         match = _REPEATED.fullmatch(part)
         if match is None:
             raise ValueError(f"{part!r} is not a number of tasks")
+        # `4(x2)` stands for two nodes with four tasks each.
         tasks += [int(match[1])] * int(match[2] or 1)
     return tuple(tasks)
 
@@ -61,6 +64,7 @@ def first_compute_host(hosts: str) -> str:
     """
     words = hosts.split()
     names, slots = words[::2], words[1::2]
+    # With one host the batch host runs ranks too.
     return names[1] if len(names) > 1 and slots[0] == "1" else names[0]
 
 
@@ -70,6 +74,7 @@ def host_part(address: str) -> str:
     Raises:
         ValueError: it is not host:port.
     """
+    # The last colon separates the port, because IPv6 addresses contain colons.
     host = address.rpartition(":")[0].strip("[]")
     if not host:
         raise ValueError(f"{address!r} is not host:port")

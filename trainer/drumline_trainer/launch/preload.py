@@ -27,12 +27,14 @@ def modules_of(config: TrainerConfig, *, ranks: int | None = None) -> list[str]:
     """List the names of what `preload` imports."""
     parallelism = config.parallelism
     modules: list[str] = []
+    # A single rank shards nothing, and FSDP is not imported for it.
     if parallelism.data_parallel is DataParallel.FSDP and ranks != 1:
         modules.append("drumline_trainer.parallelism.data_parallel.fsdp")
     if parallelism.pipeline > 1:
         modules.append("drumline_trainer.parallelism.pipeline_parallel.pipeline")
     if config.memory.recompute is not Recompute.NONE:
         modules.append("drumline_trainer.memory.recompute")
+    # The first call into these modules would import the rest of the compiler in every rank.
     if modules or config.compile is not Compile.NONE:
         modules.append("torch._dynamo")  # which they use from their first call on
     return modules

@@ -38,6 +38,7 @@ _PEER_LOST_WORDS = (
 
 def exit_code_of(error: BaseException) -> ExitCode:
     """Return the exit code for an exception of `run_rank`."""
+    # The order matters: specific classes precede the words, which RuntimeErrors of torch match.
     match error:
         case ConfigError() | FolderInUseError() | FolderTakenError():
             return ExitCode.CONFIG
@@ -55,6 +56,8 @@ def exit_code_of(error: BaseException) -> ExitCode:
             return ExitCode.PEER_LOST
         case StoreUnreachableError():  # its message may have the words below
             return ExitCode.APPLICATION
+        # `StoreUnreachableError` is handled above. Everything else with these words comes from Gloo
+        # or NCCL.
         case RuntimeError() if any(words in str(error).lower() for words in _PEER_LOST_WORDS):
             return ExitCode.PEER_LOST
         case PreemptedError():

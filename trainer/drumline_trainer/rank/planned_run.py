@@ -62,6 +62,7 @@ def planned_run(config: TrainerConfig, *, placement: Placement, device: torch.de
 def seen_device(device: torch.device) -> SeenDevice:
     """Return the device as its driver describes it."""
     if device.type != "cuda":
+        # The processor's figures are a constant, so ranks of different hosts plan alike.
         return SeenDevice(name="", memory_bytes=PROCESSOR.memory_bytes)
     _, memory = torch.cuda.mem_get_info(device)
     return SeenDevice(name=torch.cuda.get_device_name(device), memory_bytes=memory)
@@ -72,20 +73,27 @@ def _planned(
     config: TrainerConfig, *, ranks: int, ranks_per_node: int, seen: SeenDevice
 ) -> PlannedRun:
     """Plan a run, and keep the plan, as a rank that stays joins gangs of a few sizes repeatedly."""
+    # Everything below follows from arguments that are equal on all ranks, so no message is needed.
     cluster = machine(config.hardware, gpus=ranks, gpus_per_node=ranks_per_node, seen=seen)
+    # Phase 1: a layout that is to be chosen.
     if is_auto(config):
         chosen = choose(config, cluster=cluster)
         return PlannedRun(
             config=chosen.config,
             layout=chosen.layout,
             summary=chosen.summary,
+            # A predicted time on processors would be a guess.
             seconds=None if cluster.gpu is PROCESSOR else chosen.seconds,
             parts=None if cluster.gpu is PROCESSOR else chosen.parts,
             reasons=chosen.reasons,
         )
+    # Phase 2: a layout from the configuration, checked for this number of ranks.
     layout = validated_layout(config, world_size=ranks)
     time = None
+    # Shapes of a transformers module are not known here, so nothing is predicted.
     known = config.model.family is not Family.TRANSFORMERS
+    # Steps of parameter servers and of independent workers do not end together, so no single time
+    # fits.
     waits = known and config.parallelism.data_parallel is not DataParallel.PARAMETER_SERVER
     if waits and not config.parallelism.independent and cluster.gpu is not PROCESSOR:
         time = step_time(TrainingSetup.of(config, layout), cluster)

@@ -81,9 +81,13 @@ def choose_kernels(*, deterministic: bool) -> None:
     """
     if not deterministic:
         return
+    # cuBLAS reads it when it makes its first handle. With a fixed workspace it chooses the same
+    # algorithms each time.
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     # not `use_deterministic_algorithms`, which imports torch's compiler to tell it this:
     os.environ.setdefault("TORCHINDUCTOR_DETERMINISTIC", "1")
+    # "error" and not "warn": an operation without a deterministic kernel must end the run, not
+    # change its bits.
     torch.set_deterministic_debug_mode("error")
     # every tensor we make is filled anyway
     torch.utils.deterministic.fill_uninitialized_memory = False  # pyright: ignore[reportAttributeAccessIssue] - missing in torch's stubs
@@ -117,11 +121,14 @@ def run_rank(
     Raises:
         Any error that ended the run; `exit_code_of` gives its exit code.
     """
+    # Phase 1: process-wide settings, before torch starts threads or uses the device.
     torch.set_num_threads(threads_per_rank(placement.local_world_size))
     choose_kernels(deterministic=config.deterministic)
     device = _device(placement)
+    # By default the losses lie beside the checkpoints, which all memberships of a run share.
     if losses_file is None and placement.checkpoint_folder is not None:
         losses_file = placement.checkpoint_folder / LOSSES_FILE
+    # Phase 2: reporting. It outlives memberships, so it is made once.
     instruments = Instruments.open(config, placement=placement, device=device)
     console = _console(config, placement=placement, tagged=control is None)
     reporter = RunReporter(
@@ -136,6 +143,7 @@ def run_rank(
     )
     compiled = None if config.compile is Compile.NONE else machine_folder(device=device.type)
     gc.freeze()  # 300,000 objects of imported modules: collecting takes longer than joining
+    # Phase 3, without an agent: one membership, and every error ends the process.
     if control is None:
         try:
             _train(config, reporter=reporter, device=device, compiled=compiled)
@@ -144,14 +152,20 @@ def run_rank(
             console.close()
         return
 
+    # Phase 3, with an agent: one membership after the other in this process.
     _abort_when_ordered(control, instruments=instruments)
     control.on_report = lambda: _report_collectives(reporter)
+    # Each round is one membership. It returns None at the end of the run.
     while parked := _train_until_parked(
         config, reporter=reporter, device=device, compiled=compiled, control=control
     ):
+        # The groups go before the message: the agent may start the next membership as soon as it
+        # arrives.
         leave_membership(device)
+        # torch's flight recorder would otherwise mix collectives of two memberships.
         forget_collectives()
         reporter.send_event(parked)
+        # Blocks until the agent gives a placement, which may be a smaller or larger gang.
         reporter.rejoin(control.wait_for_placement())
     instruments.close()
 
@@ -167,6 +181,8 @@ def _heartbeats(
 def _device(placement: Placement) -> torch.device:
     """Return this rank's device, and bind the process to the processors near it."""
     device = device_of_rank(placement.local_rank, of=placement.local_world_size)
+    # Memory is allocated on the NUMA node of the first use, so the process is bound before it
+    # allocates.
     bind_near_gpu(identity_of(device))
     return device
 
@@ -175,6 +191,7 @@ def _abort_when_ordered(control: Control, *, instruments: Instruments) -> None:
     """Abort collectives only when the agent ends a membership."""
 
     def break_off(late: float) -> None:
+        # A dump around the abort keeps the evidence of a hang, which the abort destroys.
         with instruments.dump_around():
             abort_collectives(force=late >= PATIENCE_SECONDS)
 
@@ -183,12 +200,15 @@ def _abort_when_ordered(control: Control, *, instruments: Instruments) -> None:
 
 
 def _report_collectives(reporter: RunReporter) -> None:
+    # The callback runs on the thread that reads orders. It must not wait for the driver.
     """Send the agent how far this rank is, in a thread: where the driver hangs it does not end."""
     placement = reporter.placement
 
     def report() -> None:
         try:
             progress = nccl_progress(placement.rank)
+        # The format belongs to torch and changes between versions. A report is a hint, so it is
+        # left out.
         except (KeyError, TypeError, ValueError) as error:
             logger.warning("torch's flight recorder cannot be read: %s", error)
             return
@@ -218,12 +238,14 @@ def _train_until_parked(
     try:
         _train(config, reporter=reporter, device=device, compiled=compiled, control=control)
     except Exception as error:
+        # A user error or a broken device ends the process: a new membership would meet it again.
         if not _parks(error, control=control):
             raise
         return Quiesced(
             generation=placement.generation,
             attempt=placement.attempt,
             step=reporter.figures.step,
+            # One line of at most 256 characters: the whole message belongs into the log.
             reason=f"{type(error).__name__}: {error}".partition("\n")[0][:256],
         )
     return None
@@ -231,8 +253,10 @@ def _train_until_parked(
 
 def _parks(error: Exception, *, control: Control) -> bool:
     """Return whether a rank waits for the next membership. With a failed device it cannot."""
+    # CUDA keeps an error until the process ends.
     if isinstance(error, torch.AcceleratorError):
         return False
+    # A peer's loss counts even before the agent notices it.
     return control.leave_ordered or exit_code_of(error) is ExitCode.PEER_LOST
 
 
@@ -254,13 +278,16 @@ def _train(
         control: orders of the agent, if there is one.
     """
     placement = reporter.placement
+    # Phase 1: enter the membership. From here on an order to leave it interrupts waits.
     if control is not None:
         control.enter(placement.membership)
+    # Phase 2: plan. It depends on the number of ranks, so it is made anew for each membership.
     planned = planned_run(config, placement=placement, device=device)
     config, layout = planned.config, planned.layout
     reporter.plan(
         planned.summary, seconds=planned.seconds, parts=planned.parts, reasons=planned.reasons
     )
+    # Phase 3: join. All ranks compare their facts here, before the first collective.
     join(
         placement,
         device=device,
@@ -268,6 +295,7 @@ def _train(
         facts=environment_facts(config.to_dict(), layout, backend=backend_of(device)),
         groups=groups_of(layout, placement.rank),
     )
+    # Phase 4: kernels of earlier runs, before the first layer is compiled.
     kernels = NothingCompiled()
     if compiled is not None:
         kernels = KeptKernels.open(
@@ -278,6 +306,7 @@ def _train(
             report=reporter.print_line,
             above=compiled,
         )
+    # Phase 5: train. The context completes a pending snapshot also after an error.
     with TieredCheckpointer(
         config=config,
         placement=reporter.placement,
@@ -292,6 +321,8 @@ def _train(
             checkpointer=checkpointer,
             after_step=kernels.step_done,
         )
+    # Only a run that ended without an error destroys the group here. Otherwise `leave_membership`
+    # does it, or the process ends.
     kernels.finish()
     dist.destroy_process_group()
 
@@ -304,6 +335,7 @@ def rank_main(
     Every log line has the rank's number. Lines below warnings are only printed by the ranks that
     `metrics.log_ranks` selects.
     """
+    # Rank 0 prints for all. Warnings are printed by every rank, because they differ.
     prints = placement.rank == 0 or config.metrics.log_ranks is LogRanks.ALL
     logging.basicConfig(format=f"[rank {placement.rank}] %(message)s")
     logging.getLogger("drumline_trainer").setLevel(logging.INFO if prints else logging.WARNING)
@@ -311,6 +343,8 @@ def rank_main(
         run_rank(config=config, placement=placement, losses_file=losses_file)
     except Exception as error:  # the process boundary
         code = exit_code_of(error)
+        # A stack trace helps only with unexpected errors. Expected ones say in one sentence what to
+        # do.
         if code is ExitCode.APPLICATION and not isinstance(error, _SAY_WHAT_TO_DO):
             logger.exception("failed")
         else:
