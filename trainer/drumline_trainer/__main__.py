@@ -37,10 +37,12 @@ from drumline_trainer.node_check.options import CheckOptions
 def main(arguments: list[str] | None = None) -> int:
     """Run a command; `train` where none is named. Returns an exit code of the contract."""
     words = sys.argv[1:] if arguments is None else arguments
+    # Options without a command train, so that launchers need no command.
     name = words[0] if words and words[0] in COMMANDS else ""
     command = COMMANDS[name or "train"]
     try:
         return command(words[1:] if name else words)
+    # Errors of the user are one line. All other errors keep their stack trace.
     except ConfigError as error:
         sys.stderr.write(f"drumline_trainer: {error}\n")
         return ExitCode.CONFIG
@@ -54,10 +56,12 @@ def train(arguments: list[str]) -> int:
     options = _train_parser().parse_args(arguments)
     config = configured(options.config, preset=options.preset, settings=options.set)
     started = started_as(options.ranks)
+    # Phase 1: errors that need no torch, before it is imported.
     if not is_auto(config):  # else each rank chooses one, once it has seen its device
         validated_layout(config, world_size=_world_size(started))
     if options.metrics_file is not None and not options.metrics_file.parent.is_dir():
         raise ConfigError(f"--metrics-file: {options.metrics_file.parent} is not a folder")
+    # Phase 2: the work of a rank, which forked and launched ranks share.
     work = partial(
         _train_rank,
         config=config,
@@ -81,11 +85,13 @@ def rehearse(arguments: list[str]) -> int:
     parser.add_argument("--out", type=Path, required=True, help="JSON file to write")
     options = parser.parse_args(arguments)
     config = configured(options.config, preset=options.preset, settings=options.set)
+    # The layout of the whole run is checked, although only a slice is trained.
     layout = validated_layout(config, world_size=options.of_ranks)
     quiet_torch()
     from drumline_trainer.rank import rehearsal  # noqa: PLC0415 - torch
 
     try:
+        # Only writing the result can fail this way.
         return rehearsal.rehearse(config, layout, target=options.out)
     except OSError as error:
         raise ConfigError(f"{options.out}: {error.strerror}") from error
@@ -130,6 +136,7 @@ def started_as(ranks: int | None) -> LaunchedRank | int:
     if asked < 1:
         raise ConfigError(f"ranks: must be at least 1, not {asked}")
     rank = detect_launcher(os.environ)
+    # An interactive job of Slurm has one task. The user may fork several ranks in it.
     if rank is None or (rank.world_size == 1 and asked > 1):
         return asked
     if ranks not in (None, rank.world_size):
@@ -150,6 +157,7 @@ def _run(
     from drumline_trainer.launch import local  # noqa: PLC0415 - torch
 
     if isinstance(started, int):
+        # Forked ranks share what is imported here. A launched rank imports it alone.
         if config is not None:
             preload(config, ranks=started)
         return local.fork_ranks(work, ranks=started)
@@ -196,6 +204,7 @@ def leave(code: int) -> NoReturn:
     """
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):  # nobody reads it any more
+            # A closed pipe must not turn a finished run into a failed one.
             stream.flush()
     os._exit(code)
 
@@ -205,4 +214,5 @@ if __name__ == "__main__":
         leave(main())
     except KeyboardInterrupt:
         sys.stderr.write("drumline_trainer: interrupted; what was checkpointed is kept\n")
+        # The shell's convention: 128 and the number of the signal.
         leave(128 + signal.SIGINT)

@@ -35,6 +35,7 @@ def configured(
     Raises:
         ConfigError: unreadable file, malformed setting, or a configuration that is not valid.
     """
+    # Each layer overrides the one before: defaults, file, preset, settings.
     raw: dict[str, Any] = under or {}
     if file is not None:
         try:
@@ -42,13 +43,16 @@ def configured(
         except (OSError, ValueError) as error:
             raise ConfigError(f"{file}: {error}") from error
         if not isinstance(read, dict):
+            # A list or a number is valid JSON and not a configuration.
             raise ConfigError(f"{file}: must be a JSON object")
         raw = merge(raw, cast("dict[str, Any]", read))
     if preset is not None:
+        # Only the model of a preset is taken. Other fields of the file stay.
         model = TrainerConfig(model=MODEL_PRESETS[preset]).to_dict()["model"]
         raw = merge(raw, {"model": model})
     for setting in settings:
         raw = merge(raw, _setting(setting))
+    # The folder's model is filled in last, when it is known whether anything names a model.
     return TrainerConfig.from_dict(with_model_of_folder(raw))
 
 
@@ -80,8 +84,10 @@ def _setting(text: str) -> dict[str, Any]:
         raise ConfigError(f"--set {text}: must be key=value")
     try:
         nested: Any = json.loads(value)
+    # `--set name=llama` needs no quotes: text that is not JSON is a string.
     except ValueError:
         nested = value
+    # From the inside out: `a.b=1` becomes {"a": {"b": 1}}.
     for part in reversed(key.split(".")):
         nested = {part: nested}
     return nested

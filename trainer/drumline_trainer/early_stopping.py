@@ -45,6 +45,7 @@ class EarlyStopping:
         if evaluation is None or not evaluation.patience:
             return cls(patience=0, least_gain=0.0)
         stopping = cls(patience=evaluation.patience, least_gain=evaluation.least_gain)
+        # The state comes from a file, so its types are checked.
         match saved.get(_KEY):
             case None:
                 pass
@@ -62,6 +63,7 @@ class EarlyStopping:
 
     def steps(self, steps: range) -> Iterator[int]:
         """Return the steps to run: none once it is over."""
+        # `takewhile` tests before each step: a resumed run that was over makes no step.
         return itertools.takewhile(lambda _: not self.is_over, steps)
 
     def saves_after(self, step: int, loss: float | None) -> bool:
@@ -70,22 +72,27 @@ class EarlyStopping:
         Return whether this state must be saved whatever the interval, because it is the best or the
         last.
         """
+        # Without a measurement nothing changes, and no rank asks for a save.
         if loss is None or not self.patience:
             return False
         self.last = step
+        # A gain must exceed the threshold. NaN is never a gain.
         if loss < self.loss - self.least_gain:
             self.loss, self.step, self.in_vain = loss, step, 0
         else:
             self.in_vain += 1
+        # The initial weights need no checkpoint, because they can be made again.
         return step > 0 and (self.is_over or self.step == step)
 
     @property
     def is_over(self) -> bool:
         """True if no further step is to be made."""
+        # `patience` 0 means off, hence the lower bound.
         return 0 < self.patience <= self.in_vain
 
     def state(self) -> dict[str, Any]:
         """Return the best loss, and the step whose checkpoint stays, for the trainer's state."""
+        # Before the first measurement there is no best loss to save.
         if not self.patience or math.isinf(self.loss):
             return {}
         best = {

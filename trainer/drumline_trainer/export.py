@@ -58,18 +58,22 @@ class CheckpointWeights(Mapping[str, Tensor]):
         """
         self._files = files
         self._prefix = f"{AVERAGE}." if average else _PREFIX
+        # Phase 1: the manifest, checked against its digest, names all files.
         self._manifest = _manifest(files)
+        # Phase 2: every byte is verified before a weight is used, which reads the checkpoint twice.
         for name, record in self._manifest.files.items():
             verify_chunks(files.chunks(name, record), record, name=name)
         if average:
             self._check_average()
 
     def _check_average(self) -> None:
+        # Without a loss scale in the state no step was skipped.
         match self.trainer.get("loss_scale"):
             case {"skipped": int(skipped)}:
                 pass
             case _:
                 skipped = 0
+        # The average begins with the first update. Without any update it has no contents.
         if not len(self) or self._manifest.step <= skipped:
             why = "every step was skipped" if len(self) else "optimizer.average_decay was 0"
             raise ConfigError(f"--average: the checkpoint holds none of the weights: {why}")
@@ -87,7 +91,9 @@ class CheckpointWeights(Mapping[str, Tensor]):
         """
         record = self._manifest.tensors[self._prefix + name]
         everything = Box(offsets=(0,) * len(record.shape), shape=record.shape)
+        # The type is known from the first piece.
         whole: Tensor | None = None
+        # Pieces cover the tensor without overlap, whatever layout saved them.
         for piece in record.pieces:
             with self._files.open(piece.file) as file:
                 part = file.get_tensor(self._prefix + name)
@@ -100,6 +106,7 @@ class CheckpointWeights(Mapping[str, Tensor]):
 
     def __iter__(self) -> Iterator[str]:
         """Iterate over the names, without the optimizer's state."""
+        # Optimizer state lies in the same files under other prefixes.
         names = (name for name in self._manifest.tensors if name.startswith(self._prefix))
         return (name.removeprefix(self._prefix) for name in names)
 
@@ -146,8 +153,10 @@ def export_checkpoint(
             on another base.
         HuggingFaceError: the checkpoint is of another model, or transformers has no such model.
     """
+    # Tokenizer and templates come from the folder in which the run began.
     like = None if config.folder is None else model_folder(config.folder)
     with whole_weights(files, config, average=average) as weights:
+        # transformers splits and renames these weights, so they pass through memory as a whole.
         if config.model.family is Family.TRANSFORMERS:
             export_module(weights, config.model, target, dtype=dtype, like=like)
             return
@@ -165,6 +174,7 @@ def export_checkpoint(
 
 def _class_names(files: StepFiles) -> list[str]:
     """Return the names of classes by number, if the run's data had names for them."""
+    # The state is read from a file, so types are checked.
     match _manifest(files).trainer.get("classes"):
         case [*names] if all(isinstance(name, str) for name in names):
             return [str(name) for name in names]
@@ -175,6 +185,8 @@ def _class_names(files: StepFiles) -> list[str]:
 def _identity(files: StepFiles, config: TrainerConfig, *, dtype: torch.dtype, average: bool) -> str:
     """Hash the checkpoint's content and the options of the export."""
     manifest = files.read_small(MANIFEST_DIGEST_FILE, limit=1024)
+    # Everything that changes the output is part of the identity. An interrupted export resumes only
+    # its own files.
     how = f"{dtype} {average} {config.lora} {config.model_from}"
     return hashlib.sha256(manifest + how.encode()).hexdigest()
 
@@ -192,10 +204,12 @@ def whole_weights(
         ConfigError: they are of another model, or the adapters were trained on another base.
     """
     stored = CheckpointWeights(files, average=average)
+    # A checkpoint of another model could have weights of equal names and shapes.
     refuse_other_model(stored.trainer, config.model)
     if not config.freezes and config.lora is None:
         yield stored
         return
+    # The base is checked before it is opened, which for a bucket takes long.
     check_base(stored.trainer, config=config)
     with opened_base(config) as base:
         yield _OnBase(base, stored, lora=config.lora)
@@ -210,6 +224,7 @@ class _OnBase(Mapping[str, Tensor]):
         self._base, self._learned, self._lora = base, learned, lora
 
     def __getitem__(self, name: str) -> Tensor:
+        # The base is read for each access and merged. Memory holds one weight at a time.
         if self._lora is not None:
             return merge_adapter(name, self._base[name], self._learned, config=self._lora)
         learned = self._learned.get(name)
@@ -237,6 +252,7 @@ def export_adapters(
         ConfigError: the run has no adapters or no base folder, or the adapters have another base.
         HuggingFaceError: as `write_peft`.
     """
+    # peft needs the name of a base. A base drawn from a seed exists nowhere else.
     if config.lora is None or config.model_from is None:
         raise ConfigError(
             "--adapter: only a run with lora and model_from has adapters of a base that others know"

@@ -62,8 +62,10 @@ class HeldOutLoss:
     ) -> HeldOutLoss:
         """Read the held-out samples, divided like `shard`'s training data."""
         config, count = reporter.config, 0 if dataset is None else dataset.count
+        # The batches are read once and kept: every evaluation measures the same samples.
         batches: tuple[StepBatch, ...] = ()
         if dataset is not None:
+            # Batches have the size of training batches, so compiled kernels and pipelines fit.
             own = replace(shard, dataset=dataset)
             batches = tuple(own.load(cursor) for cursor in range(0, count, own.batch))
         averaged = config.evaluation is not None and config.evaluation.average
@@ -72,6 +74,7 @@ class HeldOutLoss:
             every_steps=1 if config.evaluation is None else config.evaluation.every_steps,
             last_step=config.steps,
             samples=count,
+            # Targets of all ranks are counted from the table, without a message.
             targets=sum(batch.targets for batch in batches),
             batches=batches,
             world=world,
@@ -87,11 +90,14 @@ class HeldOutLoss:
 
         Return None if it is not due. Every rank returns the same bits.
         """
+        # The condition depends on the step only, so all ranks enter the collectives together.
         if not self.batches or (step % self.every_steps and step != self.last_step):
             return None
+        # Step times would otherwise contain the evaluation.
         with self.reporter.excluded_from_step_time():
             self.reporter.enter(Phase.EVALUATION)
             loss = self._measured() if self.average is None else self._averaged(self.average)
+            # An abort ends collectives without an error. The loss would be a partial sum.
             self.check_membership()
             record = EvaluationRecord(
                 step=step,
@@ -109,6 +115,7 @@ class HeldOutLoss:
         """Return the continued prompts; gathered copies are dropped afterwards."""
         if self.prompts is None:
             return ()
+        # Prompts exclude pipelines, so there is one stage.
         (model,) = self.model.stages
         model.eval()
         pairs: list[tuple[str, str]] = []
@@ -121,16 +128,21 @@ class HeldOutLoss:
 
     def _averaged(self, average: WeightAverage) -> float:
         """Return the loss of the averaged weights, which replace the weights meanwhile."""
+        # The optimizer swaps the average into the slices, and the copies for computing follow.
         with average.as_weights():
             self.model.weights.refresh_copies()
             loss = self._measured()
+        # Once more after the swap back, or training would go forward with the average.
         self.model.weights.refresh_copies()
         return loss
 
     @torch.no_grad()
     def _measured(self) -> float:
         """Return the mean loss over all targets of all ranks."""
+        # fp64: a sum over millions of tokens keeps the digits by which early stopping decides.
         total = torch.zeros((), dtype=torch.float64, device=self.world.device)
+        # Only dropout differs in evaluation. No random number is drawn, so the steps draw the same
+        # ones.
         for stage in self.model.stages:
             stage.eval()
         for micro_batch in (part for batch in self.batches for part in batch.micro_batches):
@@ -139,6 +151,7 @@ class HeldOutLoss:
             self.reporter.progressed()
         for stage in self.model.stages:
             stage.train()
+        # The division precedes the sum, so that each loss counts once.
         total /= self.world.size(Axis.TENSOR)  # whose ranks all have the same part
         if self.world.layout.world_size > 1:
             with step_part("all_reduce", "world"):

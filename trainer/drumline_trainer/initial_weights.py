@@ -40,7 +40,9 @@ def initialize_weights(
             another base.
     """
     fresh = start.tier is RestoreTier.INITIAL
+    # transformers modules read or draw weights by their own rules, also without a base.
     own = config.model.family is not Family.TRANSFORMERS
+    # Without a base every weight is trained, so a restored run has all of them.
     if own and not config.has_base and config.model_from is None:
         if fresh:
             slices = with_progress(progress, parallel_model.slices)
@@ -51,6 +53,7 @@ def initialize_weights(
         parallel_model.frozen,
         parallel_model.stages,
         config=config,
+        # A restored run still needs its frozen weights, and checks that the base is the same.
         restored=None if fresh else start.trainer,
         device=device,
         progress=progress,

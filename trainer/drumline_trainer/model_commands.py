@@ -46,6 +46,7 @@ def export(arguments: list[str]) -> int:
         "--average", action="store_true", help="the average of the weights (average_decay)"
     )
     add_configuration(parser)
+    # The command line is parsed before torch is imported: a typing error costs no ten seconds.
     options = parser.parse_args(arguments)
     import torch  # noqa: PLC0415 - torch
 
@@ -57,6 +58,8 @@ def export(arguments: list[str]) -> int:
     dtype, average = getattr(torch, options.dtype), options.average
     target = _path(options.target)
 
+    # `_with_checkpoint` opens the checkpoint. Its configuration lies under that of the command
+    # line.
     def work(files: StepFiles, config: TrainerConfig) -> None:
         if options.adapter:
             export_adapters(files, config, target, dtype=dtype, average=average)
@@ -122,10 +125,13 @@ def import_weights(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     from drumline_trainer.models.hugging_face import check_hugging_face  # noqa: PLC0415 - torch
 
+    # The loader logs weights that it leaves out. The command shows these lines.
     logging.basicConfig(level=logging.INFO, format="%(message)s")  # what is left out or begins anew
     folder = _path(options.folder)
+    # A relative folder would be lost when the configuration is used elsewhere.
     under = {"model_from": str(folder.resolve() if isinstance(folder, Path) else folder)}
     config = configured(options.config, preset=options.preset, settings=options.set, under=under)
+    # Weights are checked by names and shapes, so at most a few rows are read.
     check_hugging_face(folder, config.model)
     try:
         options.target.write_text(as_file(config))
@@ -148,6 +154,7 @@ def data(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     from drumline_trainer.data.show import ShowOptions, show  # noqa: PLC0415 - numpy
 
+    # A template is a file or the name of one in the model's folder. Files are made absolute.
     template = options.chat_template
     if template is not None and Path(template).is_file():
         template = str(Path(template).resolve())
@@ -172,6 +179,7 @@ def _with_checkpoint(
     from drumline_trainer.checkpoint.named import named_checkpoint  # noqa: PLC0415 - torch
     from drumline_trainer.export import trained_with  # noqa: PLC0415 - torch
 
+    # Everything that reads storage is in here, so that its errors are reported alike.
     def reading() -> None:
         files = named_checkpoint(options.checkpoint)
         config = configured(

@@ -75,7 +75,10 @@ def environment_facts(
     configuration: Mapping[str, Any], layout: Layout, *, backend: str
 ) -> dict[str, str]:
     """Return the facts that must be equal on the ranks of one run, by name."""
+    # The model gets a name of its own, so that a difference in it is reported before the whole
+    # configuration's.
     folder = configuration.get("model_from")
+    # The order of the facts is the order in which differences are reported.
     facts = {
         "torch": str(torch.__version__),
         "cuda": str(torch.version.cuda),
@@ -87,12 +90,14 @@ def environment_facts(
     if backend == "nccl":
         facts["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
         facts[NCCL2_VARIABLE] = os.environ.get(NCCL2_VARIABLE, "0")  # which joining sets
+    # Only NCCL's variables: others may differ by host without any harm.
     settings = {name: value for name, value in os.environ.items() if name.startswith(_PREFIXES)}
     return facts | {name: settings[name] for name in sorted(settings.keys() - _MAY_DIFFER)}
 
 
 def groups_of(layout: Layout, rank: int) -> dict[str, list[int]]:
     """Return the groups of a rank by axis, without those of one rank or all ranks."""
+    # Groups of one rank need no agreement, and all ranks are compared by the world size.
     groups = {axis.value: list(layout.group_of(axis, rank)) for axis in Axis}
     return {axis: ranks for axis, ranks in groups.items() if 1 < len(ranks) < layout.world_size}
 
@@ -123,6 +128,7 @@ def agree(
             same sentence on all ranks.
         torch.distributed.DistStoreError: not all came in time.
     """
+    # Phase 1: publish. Reports are numbered by arrival, because two processes may claim one rank.
     mine = RankReport(
         rank=rank,
         world_size=world_size,
@@ -131,16 +137,22 @@ def agree(
         groups={axis: ", ".join(map(str, members)) for axis, members in groups.items()},
         gpu=gpu,
     )
+    # `add` is atomic: exactly one process gets the last number.
     arrived = store.add("arrived", 1)
     store.set(f"said/{arrived}", json.dumps(asdict(mine)))
+    # Phase 2: the last one compares for all, so the result is one sentence. Reading waits for
+    # reports that are not yet set.
     if arrived == world_size:
         store.set("judgement", first_problem(_read_reports(store, arrived)) or "")
+    # Phase 3: wait for the result. A rank that never comes is named after the timeout.
     try:
         store.wait(["judgement"], timeout)
     except dist.DistStoreError as error:
         raise _incomplete(store, mine) from error
     judgement = store.get("judgement").decode()
+    # An empty result means that all ranks agree.
     if judgement:
+        # The store may live in the process of rank 0, which must not end before others have read.
         _until_all_have_heard(store, mine)
         raise ConfigError(judgement)
 
@@ -157,6 +169,7 @@ def first_difference(reports: Sequence[RankReport]) -> str | None:
 
 def shared_gpu(reports: Sequence[RankReport]) -> str | None:
     """Describe the first GPU that two ranks compute on. None: there is none."""
+    # Rank order, so that every run reports the same pair.
     owners: dict[str, RankReport] = {}
     for report in sorted(reports, key=lambda report: report.rank):
         other = owners.setdefault(report.gpu, report)
@@ -174,6 +187,8 @@ def first_group_mismatch(reports: Sequence[RankReport]) -> str | None:
     by_rank = {report.rank: report for report in reports}
     for report in reports:
         for axis, members in report.groups.items():
+            # Both directions: the member must have the same group, and the group must contain the
+            # rank.
             for member in (report.rank, *map(int, members.split(", "))):
                 theirs = by_rank[member].groups.get(axis) if member in by_rank else None
                 if theirs != members or str(report.rank) not in members.split(", "):
@@ -186,14 +201,17 @@ def first_group_mismatch(reports: Sequence[RankReport]) -> str | None:
 
 def _differences(reports: Sequence[RankReport]) -> Iterator[str]:
     """Yield differences by rank. A rare value is compared with the most frequent one."""
+    # Phase 1: ranks that are claimed twice. Later comparisons index reports by rank.
     for before, after in pairwise(reports):
         if before.rank == after.rank:
             yield (
                 f"{before.process} and {after.process} both say that they are rank {after.rank};"
                 " give every process its own"
             )
+    # Phase 2: the world size. With another size the layout differs too, and this is the cause.
     sizes = [str(report.world_size) for report in reports]
     yield from _difference("world size", sizes, reports)
+    # Phase 3: facts of any rank. A missing fact is a difference.
     names = {
         name: None for report in reports for name in report.facts
     }  # a set that keeps its order
@@ -215,6 +233,7 @@ def _difference(
 
 
 def _digest(values: object) -> str:
+    # Twelve hex digits are enough to tell configurations apart, and fit into a message.
     whole = json.dumps(values, sort_keys=True, default=str).encode()
     return hashlib.sha256(whole).hexdigest()[:12]
 
@@ -225,6 +244,7 @@ def _shown(name: str, value: str | None) -> str:
 
 def _until_all_have_heard(store: Store, mine: RankReport) -> None:
     """Wait until all ranks have read the result, because the store may end with rank 0."""
+    # A rank that is gone cannot be waited for. The message is delivered as far as possible.
     with suppress(dist.DistError):
         if store.add("heard", 1) == mine.world_size:
             store.set("all have heard", "")
@@ -238,7 +258,9 @@ def _read_reports(store: Store, arrived: int) -> list[RankReport]:
 
 def _incomplete(store: Store, mine: RankReport) -> Exception:
     """Return the error about missing ranks, or about a difference between the present ones."""
+    # Adding 0 reads the count of arrivals.
     here = _read_reports(store, store.add("arrived", 0))
+    # A difference between those present is often the reason why others are missing.
     difference = first_difference(here)
     if difference is not None:
         return ConfigError(difference)

@@ -41,8 +41,10 @@ class PromptAnswers:
             raise ConfigError("evaluation.prompts: vit answers no text; leave them out")
         evaluation = config.evaluation or EvaluationConfig()
         prompts = evaluation.prompt_lines
+        # The chat template is used if the model has one, as its users would.
         codec = codec_of(config, chat=None)
         tokens = tuple(tuple(codec.encode(prompt)) for prompt in prompts)
+        # An empty prompt has no last position to predict from.
         if not all(tokens):
             raise ConfigError("evaluation.prompts: a prompt has no token; leave it out")
         return cls(
@@ -59,10 +61,16 @@ class PromptAnswers:
         """Return each prompt with what comes after it. Collective; the model is in evaluation."""
         for prompt, tokens in zip(self.prompts, self.tokens, strict=True):
             seen = list(tokens)
+            # Always `most` passes: with fsdp every pass gathers weights, and all ranks must make
+            # the same number.
             for _ in range(self.most):
                 read = seen if self.window is None else seen[-self.window :]
                 logits_BSV = model(torch.tensor([read], device=self.device))
+                # argmax reads the value on the host, one wait for each token. All ranks get the
+                # same token.
                 seen.append(int(logits_BSV[0, -1].argmax()))
             answer = seen[len(tokens) :]
+            # The answer is cut at its stop token afterwards. Tokens behind it were computed in
+            # vain.
             stop = next((n for n, token in enumerate(answer) if token in self.codec.stops), None)
             yield prompt, self.codec.decode(answer[:stop])

@@ -75,44 +75,64 @@ def train(
         PreemptedError: a notice asked to save and leave.
         InterruptedByAgentError: the agent has ended this membership.
     """
+    # Phase 1: data and ranks. Errors of the configuration come before any weight is allocated.
     layout = validated_layout(config, world_size=reporter.placement.world_size)
     reporter.enter(Phase.STARTING)
     dataset, held_out = open_run_data(config)
+    # Epochs become steps only now, because they depend on the number of samples.
     config = checkpointer.config = with_steps_of_epochs(config, dataset)
+    # Phase 2: assemble. All of this is collective, so every rank makes the same calls in the same
+    # order.
     world = World.join(layout, device=device)
     workers = Workers.of(config, world)
+    # The plan needs the world, and the model needs the plan.
     plan = StagePlan.of(config, world, placement=reporter.placement)
     model = assemble(workers.config, workers.world, plan=plan)
     optimizer = workers.optimizer(model)
     shard = BatchShard.of(dataset, config=config, world=world)
     learner = Learner(workers=workers, model=model, optimizer=optimizer, reporter=reporter)
     evaluation = learner.evaluation(held_out, shard=shard, checkpointer=checkpointer)
+    # The optimizer's slices include weights and moments: they are what checkpoints hold.
     kept = optimizer.slices()
     reporter.assembled(config, layout=layout, stages=model.modules, state=[p.tensor for p in kept])
+    # Phase 3: restore, or fill with initial weights.
     reporter.enter(Phase.RESTORING)
     start = learner.restore(kept, checkpointer=checkpointer)
     cursor, scale = data_cursor_of(start), loss_scale_of(start, config=config)
     report_start(start, config=config, layout=layout, dataset=dataset, reporter=reporter)
 
     stopping = learner.stopping(start, evaluation=evaluation)
+    # Each cursor is the first sample of a global batch. The prefetcher loads one batch ahead.
     cursors = range(cursor, cursor + (config.steps - start.step) * shard.batch, shard.batch)
+    # Phase 4: steps. `closing` ends a read of remote data first, and then the prefetcher joins its
+    # thread.
     with Prefetcher(shard.load, cursors) as batches, closing(dataset):
         for step in stopping.steps(range(start.step, config.steps)):
+            # Before any random number of the step is drawn, such as dropout's.
             reseed(config.seed, step=step, rank=world.random_rank)
             loss = forward_backward(
                 model, batches, device=device, scale=scale.value, reporter=reporter
             )
+            # The cursor counts samples of the whole run, whatever the number of ranks.
             cursor += config.global_batch_size
             update = learner.update(loss, step=step, scale=scale, checkpointer=checkpointer)
             scale = update.scale
+            # None between two synchronizations of workers. Nothing is saved or reported as the
+            # run's loss then.
             known = workers.synchronize(step + 1, update.totals)
             checkpointer.check_membership()  # an abort ends waits without an error
             report_step(step + 1, update, known, reporter=reporter)
+            # Evaluation follows the report of the step, so lines come in the order of the steps.
             asked = stopping.saves_after(step + 1, evaluation.after(step + 1))
             after_step()
+            # All ranks decide alike: votes are a sum over all ranks, and the held-out loss has the
+            # same bits everywhere.
             if known and checkpointer.due(step + 1, votes=known.totals.votes, asked=asked):
+                # The state is that of the next step: its cursor, and the loss scale after this
+                # update.
                 saved = trainer_state(cursor, known.totals, scale, config=config, dataset=dataset)
                 checkpointer.save(step + 1, trainer=saved | plan.state() | stopping.state())
+    # Phase 5: end. Servers wait for workers that leave, and the last checkpoint is completed.
     stopping.report(print_line=reporter.print_line)
     workers.finish()
     checkpointer.done()
@@ -125,6 +145,7 @@ def reseed(seed: int, *, step: int, rank: int) -> None:
     A run that is resumed at a step draws, for dropout, the numbers that the undisturbed run drew
     there. Initial weights and the order of the samples are counter based.
     """
+    # 7 bytes fit into a signed 64-bit integer.
     digest = blake2b(f"{seed}:{step}:{rank}".encode(), digest_size=7).digest()
     number = int.from_bytes(digest, "little")
     # torch.manual_seed keeps a note with a stack trace, at every call, for each kind of device that
@@ -159,7 +180,10 @@ class Learner:
     ) -> StartingPoint:
         """Restore the saved state, or initialize the weights. Raises like `train`."""
         config = self.workers.config
+        # Phase 1: the best copy. Every rank takes the same tier.
         start = checkpointer.restore(kept)
+        # Phase 2: fill the rest. Frozen weights are in no checkpoint and come from their base each
+        # time.
         initialize_weights(
             self.model,
             start,
@@ -167,15 +191,20 @@ class Learner:
             device=checkpointer.device,
             progress=checkpointer.progressed,
         )
+        # Skipped steps do not count: AdamW's bias correction depends on the number of updates.
         self.optimizer.set_finished_steps(start.step - loss_scale_of(start, config=config).skipped)
+        # Copies in bf16 are made from the restored fp32 weights.
         self.model.weights.refresh_copies()
+        # Phase 3: modules of transformers are tried out, because their code is unknown here.
         (*_, module) = self.model.stages
         if isinstance(module, CausalModule):
             words = config.model.vocab_size
+            # A forward pass also shows adapters whose layer is never called.
             with called_adapters(cast("torch.nn.Module", module)):
                 check_sight(module, words=words, device=checkpointer.device)
             for each in self.model.modules:  # the reference of preferences sees as the model does
                 cast("CausalModule", each).documents_apart = module.documents_apart
+            # The trial gathered weights. They are dropped, so that training starts like without it.
             self.model.weights.refresh_copies()
         return start
 
@@ -200,6 +229,7 @@ class Learner:
     def stopping(self, start: StartingPoint, *, evaluation: HeldOutLoss) -> EarlyStopping:
         """Return the state of early stopping. A new run measures the held-out loss first."""
         stopping = EarlyStopping.of(self.workers.config, start.trainer)
+        # The loss of the initial weights is the baseline. A resumed run has measured it before.
         if start.step == 0:
             stopping.saves_after(0, evaluation.after(0))
         return stopping
@@ -214,9 +244,12 @@ class Learner:
             InterruptedByAgentError: the membership has ended. Waits for collectives that NCCL
                 aborts return without an error, and the sums are partial.
         """
+        # Phase 1: gradients, summed over the ranks.
         self.reporter.enter(Phase.OPTIMIZER)
         gradients = self.model.gradients()
         self.reporter.count_gradients(gradients)
+        # Phase 2: norm, clipping, loss and votes in one collective, with equal results on all
+        # ranks.
         totals = clip_gradients(
             self.model.slices,
             gradients,
@@ -227,7 +260,9 @@ class Learner:
             scale=scale.value,
             counted=self.model.counted(),
         )
+        # After an abort the sums may be partial. They must not reach the weights.
         checkpointer.check_membership()
+        # Phase 3: decide. Every rank has the same totals, so all skip or none.
         scale = scale.after(finite=totals.finite)
         refuse_non_finite(totals, scale, step=step + 1)
         if not totals.finite and scale.allowance:
@@ -235,7 +270,10 @@ class Learner:
                 f"step {step + 1} is skipped: {_not_finite(totals)}; {scale.skipped} of"
                 f" {scale.allowance} that optimizer.max_skipped_steps allows"
             )
+        # The rate follows the number of the step, also if steps are skipped. A resume needs no
+        # state for it.
         rate = learning_rate(step, self.workers.config)
+        # Phase 4: update. A skipped step leaves weights and moments as they are.
         if totals.finite:
             self.optimizer.update(gradients, rate=rate)
             self.model.weights.refresh_copies()
