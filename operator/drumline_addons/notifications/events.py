@@ -128,15 +128,15 @@ class Patience:
     """Waiting times after which a message is sent.
 
     Attributes:
-        after_forecast_seconds: beyond the first forecast's late end; half of the time that was
-            forecast, where that is longer.
-        without_forecast_seconds: in the queue, where there was no forecast.
-        starting_seconds: of starting or recovering, retries included.
-        refused_seconds: where somebody has to change the job.
-        forecast_seconds: so long a preempted job's message waits for its forecast; the operator
-            makes forecasts every minute, and seldom more slowly.
-        move_seconds: so long one for which nodes are held may take to move to them.
-        idle_seconds: so long after it was said that a job is idle, it is not said again.
+        after_forecast_seconds: queue time beyond the late end of the first forecast. Half of the
+            forecast time counts instead if it is longer.
+        without_forecast_seconds: limit for the queue time of a job without a forecast.
+        starting_seconds: time of starting or recovering, retries included.
+        refused_seconds: time for which a job waits that somebody has to change.
+        forecast_seconds: time for which a preempted job's message waits for its forecast. The
+            operator makes forecasts about every minute.
+        move_seconds: time for which a job may take to move to nodes that are held for it.
+        idle_seconds: time after a message about an idle job within which it is not repeated.
     """
 
     after_forecast_seconds: float = 1800.0

@@ -108,7 +108,7 @@ def checkpoint_of(job: Json, *, step: int | None) -> KeptCheckpoint:
     """Return a checkpoint of a job.
 
     Args:
-        job: as the API server prints it.
+        job: job as the API server prints it.
         step: step of the checkpoint; None: the newest verified one.
 
     Raises:

@@ -129,7 +129,7 @@ def parse_options(
     """Options in their order.
 
     Args:
-        words: as a shell splits them.
+        words: words of the line as a shell splits them.
         line: line of the script.
         stop_at_command: whether a word that is no option begins the command, as of srun.
 

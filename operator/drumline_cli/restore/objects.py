@@ -47,7 +47,7 @@ def restored(raw: Mapping[str, Any]) -> Restored | LeftOut:
     """One saved object.
 
     Args:
-        raw: as the API server printed it.
+        raw: object as the API server printed it.
     """
     api, kind = str(raw.get("apiVersion", "")), raw.get("kind")
     if (api, kind) == ("v1", "ConfigMap"):

@@ -65,7 +65,7 @@ def ask_git(
     """Run git without the programs that the repository's configuration names.
 
     Args:
-        arguments: of git.
+        arguments: arguments of git.
         at: the folder it is run in.
         environment: environment variables of this process; git's own variables in it do not count.
         missing: what to say where git is not installed.

@@ -175,7 +175,7 @@ def code_manifests(
     Args:
         packed: the code.
         namespace: namespace of the job. None: not given.
-        prefix: of their names. Those of SHARED_CODE go with the last job that owns them.
+        prefix: prefix of their names. SHARED_CODE objects are deleted with their last owner.
     """
     # The name depends on the content, so equal code is stored once.
     digits = packed.digest.removeprefix("sha256:")[:_DIGITS_IN_NAME]

@@ -80,7 +80,7 @@ def pack(
 
     Args:
         folder: folder to which the paths are relative.
-        paths: of files and symbolic links.
+        paths: paths of files and symbolic links.
         limits: limits of the place where it is kept.
 
     Raises:

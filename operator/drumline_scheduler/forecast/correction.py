@@ -241,7 +241,7 @@ def _quantile(weighted: Sequence[tuple[Sequence[float], float]], *, share: float
 
     Args:
         weighted: ascending ratios, and the weight of each of them.
-        share: from 0 to 1.
+        share: share of the total weight, from 0 to 1.
     """
 
     def up_to(ratio: float) -> float:

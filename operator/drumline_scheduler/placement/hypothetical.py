@@ -18,7 +18,7 @@ class HypotheticalCapacity:
     """The domains of a search that has no room now, without some gangs.
 
     Args:
-        search: for main pods only, none of them anchored or in slices (`applies_to`).
+        search: search for main pods only, without anchors and slices (`applies_to`).
     """
 
     def __init__(self, search: Search) -> None:

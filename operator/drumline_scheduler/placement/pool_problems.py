@@ -63,7 +63,7 @@ def nodes_offer_none(
         pool: its name.
         nodes: names of the nodes without the resource.
         count: number of nodes of the pool.
-        resource: by its name in Kubernetes, such as `nvidia.com/gpu`.
+        resource: name of the resource in Kubernetes, such as `nvidia.com/gpu`.
         driver: DRA driver whose devices the pool counts instead; empty: none.
     """
     if driver:

@@ -89,7 +89,7 @@ class CommandRanks:
             listener: receives what happens to the processes.
             reaper: waits for them.
             clients: clients of the ranks that use one.
-            link: to the leader.
+            link: link to the leader.
             inherited: the environment of the image, which they get.
         """
         self._plan = plan

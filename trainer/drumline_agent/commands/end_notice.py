@@ -32,7 +32,7 @@ class EndNotice:
 
         Args:
             launch: which signal and file.
-            grace_seconds: that processes have from the notice on.
+            grace_seconds: seconds that processes have after the notice.
         """
         self._signal = launch.notice_signal
         self._file = Path(launch.notice_file) if launch.notice_file else None

@@ -26,7 +26,7 @@ class EventWatch:
         """Prepare the thread; it is not started yet.
 
         Args:
-            folder: to read.
+            folder: folder to read.
             on_progress: called in the event loop with what is new.
             poll_seconds: between two looks.
         """

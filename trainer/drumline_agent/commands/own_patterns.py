@@ -43,7 +43,7 @@ class PatternReader:
             patterns: the first that matches a line is used.
             budget: budget of the pod.
             watch: watch of the pod; is notified which patterns match.
-            clock: in seconds.
+            clock: clock in seconds.
         """
         self._matchers = [(pattern.groups, LineMatcher(pattern)) for pattern in patterns]
         self._budget = budget

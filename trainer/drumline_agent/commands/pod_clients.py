@@ -221,7 +221,7 @@ def snapshot_info(
     Args:
         message: message of the rank's client.
         placement: placement of its process, or of the launcher that started it.
-        rank: that wrote the snapshot.
+        rank: rank that wrote the snapshot.
         ranks_per_process: number of ranks that a launcher starts.
     """
     fits = message.step >= 0 and 0 < message.bytes <= MAX_SNAPSHOT_BYTES

@@ -77,7 +77,7 @@ class Standby:
             slot: slot of the standby.
             start: start of the rank that it was started beside.
             started: its process.
-            channel: to it.
+            channel: channel to the process.
         """
         self._start = start
         self.seen = start.seen_by_imports
@@ -160,7 +160,7 @@ class Standbys:
         """Start without standbys.
 
         Args:
-            modules: to import in advance; empty: no standbys are started.
+            modules: modules to import in advance. Empty: no standbys are started.
             reaper: waits for them.
         """
         self._modules = modules

@@ -161,10 +161,10 @@ def initialize_base(
     From a folder, a weight that is packed passes through host memory completely.
 
     Args:
-        slices: to fill.
+        slices: slices to fill.
         stages: stages of this rank.
         config: configuration of the run.
-        device: of messages between ranks, if ranks share the reading; None: each rank reads.
+        device: device of messages if ranks share the reading. None: each rank reads all.
         progress: called before each weight.
 
     Raises:

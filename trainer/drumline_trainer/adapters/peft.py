@@ -162,7 +162,7 @@ def read_peft(
     """Read adapters that peft, or `write_peft`, wrote for this base.
 
     Args:
-        folder: with adapter_config.json and adapter_model.safetensors.
+        folder: folder with adapter_config.json and adapter_model.safetensors.
         model: model of the base.
         base: the folder of the base.
         layers: names of a transformers module's linear layers; models of our own need none.

@@ -37,7 +37,7 @@ def compile_layers(
     Args:
         stage: a model or stage whose layers are not wrapped.
         config: configuration of the run; decides which modules stay eager.
-        backend: of torch.compile.
+        backend: backend of torch.compile.
     """
     # in this process: others would import torch each, in the memory of the pod
     torch._inductor.config.compile_threads = 1  # noqa: SLF001 - the documented place

@@ -83,7 +83,7 @@ def commit(
 
     Args:
         storage: claimed by this membership.
-        files: that all ranks have written.
+        files: files that all ranks have written.
         step: finished optimizer steps; names the checkpoint.
         trainer: JSON values of the trainer's own state.
         reports: reports of all ranks.

@@ -67,7 +67,7 @@ class PassingTensors:
     Args:
         wanted: tensors, by name.
         file: its name, for errors.
-        longest_header: in bytes; a longer one is not read.
+        longest_header: limit in bytes. A longer header is not read.
     """
 
     def __init__(

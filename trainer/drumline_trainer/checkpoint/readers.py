@@ -33,8 +33,8 @@ def readers_of(
 
     Args:
         sizes: bytes of each file.
-        needed: by rank: bytes that it needs of a file.
-        caches: by rank, the name of its cache; None: no reading is free.
+        needed: for each rank the bytes that it needs of each file.
+        caches: for each rank the name of its cache. None: no rank has a cache.
     """
     # 1. Turn the needs around: which ranks want which file.
     by_file: list[dict[int, int]] = [{} for _ in sizes]

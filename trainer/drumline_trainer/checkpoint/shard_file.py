@@ -33,7 +33,7 @@ def write_shard_file(
 
     Args:
         path: path of the file.
-        tensors: by name.
+        tensors: tensors by name.
         check: called between chunks; what it raises ends the writing.
 
     Raises:

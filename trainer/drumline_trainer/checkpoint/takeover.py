@@ -31,7 +31,7 @@ def claim(
     """Claim the storage for `own`.
 
     Args:
-        storage: as `own` sees it.
+        storage: storage as `own` sees it.
         own: this membership.
         continue_from: the job whose checkpoints this one may continue, with or without its
             namespace; empty: none.

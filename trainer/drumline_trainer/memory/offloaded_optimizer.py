@@ -52,7 +52,7 @@ class OffloadedOptimizer:
         Args:
             slices: those with a store are offloaded already, and are updated in a copy.
             build: makes the optimizer of some slices.
-            open_store: for tensors of given sizes in bytes; called once.
+            open_store: opens a store for tensors of given sizes in bytes. Called once.
             world: its device computes, unless slices are on another one.
             bucket_elements: weights that are updated together, but for larger slices; None:
                 BUCKET_ELEMENTS.

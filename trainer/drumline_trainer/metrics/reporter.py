@@ -246,7 +246,7 @@ class RunReporter:
         """Note that the model is built: its bytes, the optimizer's, and the groups of ranks.
 
         Args:
-            config: with the number of steps that the data gives.
+            config: configuration with the number of steps that the data gives.
             layout: layout of the ranks.
             stages: modules of this rank.
             state: tensors of the optimizer.

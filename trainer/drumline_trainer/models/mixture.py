@@ -95,7 +95,7 @@ def by_expert(rows: Tensor, weight: Tensor, counts_X: Tensor) -> Times:
     """Return a product of rows that are sorted by expert with a matrix of each expert.
 
     Args:
-        rows: of the products' shape and type; [T, I].
+        rows: rows with the shape and dtype of those to multiply, [T, I].
         weight: a matrix of each expert, [X, O, I].
         counts_X: rows of each expert.
 

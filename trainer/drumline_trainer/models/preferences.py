@@ -66,7 +66,7 @@ def reward_sums(model_P2: Tensor, reference_P2: Tensor, *, beta: float) -> Tenso
     Args:
         model_P2: log-probabilities of the chosen and rejected answers.
         reference_P2: those of the reference.
-        beta: as in the loss.
+        beta: beta of the loss.
     """
     rewards_P2 = beta * (model_P2 - reference_P2)
     # A tie counts as wrong, as in TRL's `rewards/accuracies`.

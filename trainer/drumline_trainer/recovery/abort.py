@@ -86,7 +86,7 @@ def close_connection(descriptor: int, *, force: bool) -> bool:
     """Close a TCP connection, unless bytes are moving on it.
 
     Args:
-        descriptor: of anything; only a TCP connection is closed.
+        descriptor: any descriptor. It is closed only if it is a TCP connection.
         force: whether or not bytes are moving.
 
     Returns:

@@ -67,9 +67,9 @@ class RankSnapshots:
         """Make the buffer for these slices.
 
         Args:
-            slices: of weights and moments; read and filled in place.
+            slices: slices of weights and moments. They are read and filled in place.
             config: configuration of the run.
-            placement: with a snapshot folder.
+            placement: placement with a snapshot folder.
             device: device of the slices.
             tell: called from the writing thread when a file is complete.
         """

@@ -39,7 +39,7 @@ def device_of_rank(
         of: number of ranks there.
         environ: the process's environment; None: the present one.
         gpus: the GPUs that the process sees; None: through torch.
-        device_files: of GPUs in /dev; None: the present ones.
+        device_files: device files of GPUs. None: the files in /dev.
 
     Raises:
         DeviceError: a requested GPU is missing or does not work.

@@ -195,7 +195,7 @@ class _RowExchange:
         """Exchange messages of some numbers each: given by receiver, returned by sender.
 
         Args:
-            ours: of this rank.
+            ours: messages of this rank, by receiver.
             width: how many numbers each has.
             counts: how many messages each rank has for this one; None: one each.
         """

@@ -147,8 +147,8 @@ def granted(
     """Return the first rows of each rank's offer, within the limit in all, or one longer row.
 
     Args:
-        offers: by rank; each has at least one row.
-        limit: in bytes.
+        offers: offers by rank. Each has at least one row.
+        limit: limit in bytes.
         start: the rank whose turn it is, or the next that has rows.
         world_size: number of ranks.
     """

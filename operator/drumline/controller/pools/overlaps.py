@@ -21,7 +21,7 @@ def overlap_of(pool: str, *, contested: Mapping[str, Sequence[str]]) -> Statemen
 
     Args:
         pool: name of the pool.
-        contested: by node, the pools that select it, its own first.
+        contested: for each node the pools that select it; the node's own pool is first.
 
     Example: the selectors of old and new both match n1. old: "GpuPool new selects n1 too; old has
     them, because it is the older pool: narrow the nodeSelector of one of them".

@@ -103,8 +103,8 @@ def with_agent(pod: PodInput, spec: Json, *, template: PodTemplate) -> Json:
     """Add the agent to the containers and volumes of a template's pod.
 
     Args:
-        pod: of the template.
-        spec: with the main container as the kubelet would start it.
+        pod: pod of the template.
+        spec: pod spec with the main container as the kubelet would start it.
         template: template of the pod.
     """
     if pod.launch is not None:

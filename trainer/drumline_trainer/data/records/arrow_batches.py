@@ -107,7 +107,7 @@ def bounded_batches(batch: Any, path: Path, *, most: int) -> Iterator[Any]:
 
     Args:
         batch: a `pyarrow.RecordBatch`.
-        path: for messages.
+        path: path of the file, for messages.
         most: bytes of a part, and of a row.
 
     Raises:

@@ -121,8 +121,8 @@ def export_hugging_face(
         max_file_bytes: a larger model becomes several files and an index.
         like: the folder that the model came from: its model type, special tokens, tokenizer, chat
             template and generation settings are copied.
-        identity: of the weights; empty: unknown, so the export never continues an earlier one.
-        class_names: by number, of a model of images; empty: those of `like`, if their number fits.
+        identity: identifies the weights. Empty: unknown, so no earlier export is continued.
+        class_names: class names of an image model. Empty: those of `like`, if their number fits.
         print_line: called for every file of several.
 
     Raises:

@@ -138,7 +138,7 @@ class TensorFiles:
     """The tensors of a folder, opened and not yet read.
 
     Args:
-        files: by name.
+        files: files by name.
         index: which file a tensor is read from, where several have one of its name.
     """
 

@@ -36,7 +36,7 @@ def export_module(
     config.json is written last: a folder without it is an export that did not finish.
 
     Args:
-        weights: by the names of the module; each is asked for once.
+        weights: weights by the module's names. Each is read once.
         config: configuration of the model.
         folder: made where it does not exist.
         dtype: dtype of the tensors in the files.

@@ -41,7 +41,7 @@ def fill_slices(
 
     Args:
         slices: slices of the weights and of the buffers that belong to them.
-        module: whose slices they are.
+        module: module to which the slices belong.
         config: configuration of the run.
         names: names of the module's own weights; None: all that it has are its own.
         progress: called between two weights.

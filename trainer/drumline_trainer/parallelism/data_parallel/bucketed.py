@@ -27,7 +27,7 @@ class BucketedModel:
         """Install hooks on the parameters of these weights.
 
         Args:
-            weights: with storage, in the order of the model.
+            weights: weights with storage, in the order of the model.
             parts: ranks that a bucket is scattered to; 1 where it is summed whole, and 0 where
                 there is a single rank: then there is no bucket.
             bucket_bytes: bytes of the gradients that are sent at once.

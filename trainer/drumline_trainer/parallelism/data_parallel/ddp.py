@@ -41,11 +41,11 @@ class DdpModel(BucketedModel):
         """Install hooks on the parameters of these weights.
 
         Args:
-            weights: with storage, in the order of the model.
+            weights: weights with storage, in the order of the model.
             group: over which gradients are summed; None for one rank.
             backwards: how many backward passes a step has.
             bucket_bytes: bytes of the gradients that are sent at once.
-            open_store: for fp32 weights beside the model's own; None for the device.
+            open_store: opens a store for additional fp32 weights. None: they stay on the device.
         """
         super().__init__(
             weights,

@@ -68,12 +68,12 @@ class ZeroModel(BucketedModel):
         """Install hooks on the parameters of these weights.
 
         Args:
-            weights: with storage, in the order of the model.
+            weights: weights with storage, in the order of the model.
             group: among which the update is divided.
             backwards: how many backward passes a step has.
             every_backward: ZeRO-2: send the gradients of each of them.
             bucket_bytes: bytes of the gradients that are sent at once.
-            open_store: for fp32 weights beside the model's own; None for the device.
+            open_store: opens a store for additional fp32 weights. None: they stay on the device.
         """
         super().__init__(
             weights,

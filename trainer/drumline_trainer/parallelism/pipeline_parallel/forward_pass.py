@@ -28,7 +28,7 @@ class ForwardPass:
     """The forward pass of this rank's stages.
 
     Args:
-        stages: in the order of the model.
+        stages: stages in the order of the model.
         world: provides the pipeline axis.
         micro_batches: shape and type of the tensors that are sent; any number may follow.
     """

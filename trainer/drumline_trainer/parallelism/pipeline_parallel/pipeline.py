@@ -87,9 +87,9 @@ class Pipeline:
         """Prepare; nothing is sent before the first step.
 
         Args:
-            modules: from `stage_modules`, with data parallelism and storage.
+            modules: modules of `stage_modules`, with data parallelism and storage.
             world: its layout selects the schedule.
-            micro_batches: of a step.
+            micro_batches: number of micro-batches of a step.
             loss: called on the last stage.
             stage_done: called with a module when the gradients of all micro-batches are in its
                 parameters' `.grad`; not with FSDP2's, which reduce their gradients themselves.

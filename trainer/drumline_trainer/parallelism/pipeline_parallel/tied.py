@@ -77,7 +77,7 @@ def sum_tied_gradients(
     Args:
         slices: all of this rank, untied weights too.
         gradients: gradients of the slices, in their order.
-        tied: from `tied_group`.
+        tied: result of `tied_group`.
     """
     mine = [g for s, g in zip(slices, gradients, strict=True) if s.name == TIED_WEIGHT]
     # Both ends are on this rank, as in V-shaped schedules.

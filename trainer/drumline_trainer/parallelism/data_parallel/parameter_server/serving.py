@@ -58,7 +58,7 @@ class AsynchronousServer:
         """Serve a row of weights, which the optimizer updates in place.
 
         Args:
-            weights: in host memory.
+            weights: weights in host memory.
             optimizer: optimizer of the slices in that row.
             unpack: a row of gradients as gradients of those slices.
             clocks: clocks of the workers.
