@@ -76,8 +76,8 @@ class SnapshotPlace:
             folder=Path(raw["folder"]),
             generation=int(raw["generation"]),
             attempt=int(raw["attempt"]),
-            # Older agents do not set the fields that are read with `get`.
             restore_step=None if raw["restore_step"] is None else int(raw["restore_step"]),
+            # Older agents do not set the fields that are read with `get`.
             world_size=None if raw.get("world_size") is None else int(raw["world_size"]),
             first_rank=int(raw.get("first_rank", 0)),
             ranks=int(raw.get("ranks", 0)),

@@ -127,9 +127,9 @@ def _measured(cells: Mapping[str, str], line: int) -> Measured:
     if share < numbers["micro_batch"] or numbers["global_batch"] % layout.batch_ranks:
         raise ConfigError(
             f"global_batch: {numbers['global_batch']} cannot be divided into micro-batches of"
-            # Phase 3: setup without any measured value.
             f" {numbers['micro_batch']} for {layout.batch_ranks} ranks"
         )
+    # Phase 3: setup without any measured value.
     setup = TrainingSetup(
         model=_model(cells, numbers),
         layout=layout,
@@ -161,13 +161,13 @@ def _software(cells: Mapping[str, str], *, ampere: bool) -> Software:
     if not name:
         return MEGATRON if ampere else MEGATRON_CORE
     if name not in SOFTWARE:
-        # Product of the degrees: a typo here would score another layout.
         raise ConfigError(unknown("software", name, SOFTWARE))
     return SOFTWARE[name]
 
 
 def _layout(cells: Mapping[str, str], numbers: Mapping[str, int], software: Software) -> Layout:
     tensor, data, pipeline = (numbers[name] for name in ("tensor", "data", "pipeline"))
+    # Product of the degrees: a typo here would score another layout.
     if tensor * data * pipeline != numbers["gpus"]:
         raise ConfigError(
             f"gpus: {numbers['gpus']} must be tensor {tensor} times data {data} times pipeline"
@@ -176,13 +176,13 @@ def _layout(cells: Mapping[str, str], numbers: Mapping[str, int], software: Soft
     if numbers["layers"] < pipeline:
         raise ConfigError(f"pipeline: {pipeline} stages need at least as many layers")
     zero = cells.get("zero", "") or "0"
-    # Interleaving needs a pipeline.
     kinds = {"0": DataParallel.DDP, "1": DataParallel.ZERO1, "3": DataParallel.FSDP}
     if zero not in kinds:
-        # Megatron of 2021 had no sequence parallelism. The later code bases turn it on.
         raise ConfigError(f"zero: must be 0, 1 or 3, got {zero}")
+    # Interleaving needs a pipeline.
     per_rank = int(_positive(cells, "stages_per_rank", 1.0)) if pipeline > 1 else 1
     sharded = kinds[zero] is DataParallel.FSDP
+    # Megatron of 2021 had no sequence parallelism. The later code bases turn it on.
     by_position = cells.get("sequence_parallel", "") or str(software is not MEGATRON)
     return Layout(
         data_parallel=kinds[zero],
@@ -206,16 +206,16 @@ def _model(cells: Mapping[str, str], numbers: Mapping[str, int]) -> ModelConfig:
     family = _family(cells.get("family", "") or Family.GPT2.value)
     vocabulary = int(_positive(cells, "vocabulary", 50304.0))
     kv_heads = int(_positive(cells, "kv_heads", float(heads)))
-    # The published size includes the true feed-forward width, so solve for it.
     ffn = int(_positive(cells, "ffn", 4.0 * hidden))
     params = _positive(cells, "params_billion", 0.0) if cells.get("params_billion") else 0.0
     if params and not cells.get("ffn"):
         # a feed-forward that is not four times as wide shows in the number of weights
         products = 2 if family is Family.GPT2 else 3
+        # The published size includes the true feed-forward width, so solve for it.
         rest = params * 1e9 - vocabulary * hidden
         attention = 2.0 * hidden * hidden * (1 + kv_heads / heads)
-        # Differences up to 15 % come from rounded names such as 7B.
         implied = (rest / layers - attention) / (products * hidden)
+        # Differences up to 15 % come from rounded names such as 7B.
         if implied > hidden and abs(implied / ffn - 1) > 0.15:
             ffn = round(implied)
     return ModelConfig(
@@ -247,12 +247,12 @@ def _with_recompute(
         raise ConfigError(unknown("recompute", name, modes))
     if not name and setup.software is MEGATRON:
         return setup
+    # An unnamed mode is the lowest that fits, as users choose it.
     wanted = [modes[name]] if name else list(modes.values())
     for mode in wanted:
         setup = replace(setup, recompute=mode, memory=MemoryConfig(recompute=mode))
         if memory_bill(setup, capacity=cluster.gpu.memory_bytes).fits:
             break
-    # An unnamed mode is the lowest that fits, as users choose it.
     return setup
 
 

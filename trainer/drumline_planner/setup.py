@@ -227,10 +227,9 @@ class TrainingSetup:
         """
         among = kinds_among(self.model, range(self.model.layers) if layers is None else layers)
         tensor = self.layout.tensor
+        # Ranks that replicate key-value heads compute more than the model has.
         return tuple(
-            # Ranks that replicate key-value heads compute more than the model has.
-            (self.of_kind(computed_by_ranks(model, tensor=tensor)), count)
-            for model, count in among
+            (self.of_kind(computed_by_ranks(model, tensor=tensor)), count) for model, count in among
         )
 
     def of_kind(self, model: ModelConfig) -> TrainingSetup:

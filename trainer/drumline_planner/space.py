@@ -125,9 +125,9 @@ def configured(config: TrainerConfig, choice: Choice) -> TrainerConfig:
             data_parallel=choice.kind,
             replicate=choice.replicate,
             tensor=outer.tensor,
+            # Sequence parallelism is the user's setting, not a choice of the planner.
             sequence_parallel=config.parallelism.sequence_parallel,
             context=outer.context,
-            # The reserve of the configuration stays: sequence parallelism is the user's setting.
             pipeline=outer.pipeline,
             schedule=choice.schedule,
             stages_per_rank=choice.stages_per_rank if choice.schedule.interleaves else None,

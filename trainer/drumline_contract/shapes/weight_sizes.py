@@ -61,6 +61,7 @@ def learning_weights(model: ModelConfig, *, trainable: str | None, freeze: str |
 def _matched(model: ModelConfig, text: str) -> tuple[tuple[int, int], tuple[int, int]]:
     """Count all weights, and those of the patterns; each as (outside of experts, of experts)."""
     patterns = name_patterns(text)
+    # in halves, as layers have their rests in common, and a layer's weights its number
     after, before = functools.cache(patterns.after), functools.cache(patterns.before)
     totals, matched = [0, 0], [0, 0]
     for name, size in weight_sizes(model):

@@ -118,8 +118,8 @@ def _processor_flags(listing: Path = Path("/proc/cpuinfo")) -> str:
     with suppress(OSError):
         for line in listing.read_text().splitlines():
             name, _, flags = line.partition(":")
-            # Sorted, because kernels list the flags in different orders.
             if name.strip() in {"flags", "Features"}:
+                # Sorted, because kernels list the flags in different orders.
                 return " ".join(sorted(flags.split()))
     return platform.processor()
 

@@ -210,7 +210,7 @@ class RunReporter:
         # The clock starts after the restore, so that the first step time excludes it.
         self._window_start = time.monotonic()
         self.instruments.begin(step)
-        # The operator waits for this mark to consider the restart finished.
+        # The first heartbeat after a restore is sent at once.
         self._mark = True
 
     def enter(self, phase: Phase, *, micro_batch: int | None = None) -> None:
@@ -254,7 +254,7 @@ class RunReporter:
         self.config = config
         self._set(total_steps=config.steps)
         self.instruments.set_groups(layout, rank=self.placement.rank)
-        # The operator compares stages to find a slow one, so the heartbeat carries the stage.
+        # Ranks of one stage have the same work, so the heartbeat names the stage.
         rank = self.placement.rank
         self._set(stage=layout.group_of(Axis.PIPELINE, rank).index(rank))
         self.instruments.memory.count_state(stages, state=state)
@@ -373,7 +373,7 @@ class RunReporter:
         )
         usual = self._usual_seconds if self.instruments.warmed_up else None  # not the first windows
         self._usual_seconds = smoothed(usual, step_seconds)
-        # Phase 4: sinks, then lines. Every rank takes part; only rank 0 has sinks.
+        # Phase 4: sinks, then lines. Every rank takes part, but only rank 0 has sinks.
         self._publish()
         if self._prints:
             (self.show or self.write)(self._progress())

@@ -60,7 +60,6 @@ def matmul(device: torch.device, *, size: int, repeats: int) -> DeviceRate:
 
 def memory(device: torch.device, *, size: int, repeats: int) -> DeviceRate:
     """Measure patterns that are written, copied and compared, and at last their own addresses."""
-    # Two buffers share the size.
     words = max(1, size // (2 * _WORD))
     source = torch.empty(words, dtype=torch.int64, device=device)
     target = torch.empty_like(source)
