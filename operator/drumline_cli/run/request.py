@@ -69,7 +69,6 @@ def run_request(
         nodes=chosen.nodes,
         gpus=chosen.gpus,
         command=tuple(command),
-        # A CPU job has one rank per pod.
         launch=chosen.launch or launch_of(command, ranks=chosen.nodes * max(chosen.gpus, 1)),
         env=env,
         variables=variables_of(chosen),
