@@ -195,7 +195,7 @@ _SIMPLE: Final = {
     "resume": "resume a stopped job: it is queued again",
     "delete": "delete a job with its pods, and its code if no other job uses it",
 }
-# The order is the order of `--help`: submit, watch, manage, analyse, administer.
+# The help lists these commands by the groups of `grammar`, not in this order.
 _COMMANDS: Final = (
     CommandGrammar(
         "run",

@@ -278,7 +278,6 @@ def _add_history(command: argparse.ArgumentParser) -> None:
     )
     # The variable sets the default, so that operators configure it once per shell.
     add_archive(command)
-    # `yaml` is absent, because a report has no object in the API.
     command.add_argument(
         "-o",
         "--output",
@@ -322,7 +321,7 @@ def _add_export_trace(command: argparse.ArgumentParser) -> None:
     _add_source(command)
 
 
-# The order is the order of `--help`. `parser` inserts these after the job commands.
+# `arguments` adds these to its own commands. The help lists all of them by groups.
 COMMANDS: Final = (
     *(
         CommandGrammar(name, each.summary, each.description, partial(_add_arguments, name=name))

@@ -290,7 +290,7 @@ def _placed(placed: Placed, known: _Known) -> JobDecision:
 
 def _resized(resized: Resized, known: _Known) -> JobDecision:
     gang, held = known.gangs[resized.uid], known.admitted[resized.uid]
-    # Kept positions stay first. Ranks are renumbered in this order.
+    # Kept pods come first, and new pods follow them.
     nodes = (*(held.assignment[position] for position in resized.kept), *resized.added)
     return JobDecision(
         job=resized.key,
@@ -334,7 +334,7 @@ def _victim(victim: Victim, *, by: str, known: _Known) -> JobDecision:
     )
 
 
-# A move without freed domains escapes a bad node. The reason says which case applies.
+# A move may free whole domains for larger gangs. The message then counts them.
 def _moved(move: Move, known: _Known) -> JobDecision:
     gang = known.gangs[move.uid]
     freed = f"frees {many(move.domains_freed, 'domain')}" if move.domains_freed else ""

@@ -160,7 +160,7 @@ async def _pods_without_queue(client: KubeClient) -> _Listed[PodObject]:
 
 
 async def _nodes(client: KubeClient, wanted: WantedKinds) -> _Listed[builtin.Node]:
-    # For `places` the nodes only improve the order, so a refusal is silent.
+    # For `places` the nodes only add details, so a refusal is silent.
     if wanted.places and not wanted.nodes:
         listed = await _optional(client, NODES, builtin.Node, wanted=True)
         return replace(listed, remarks=())  # most users may not list nodes
