@@ -161,7 +161,7 @@ async def list_pages(
 async def first_page(
     client: KubeClient, resource: Resource, *, namespace: str, field_selector: str, limit: int
 ) -> Page:
-    """At most `limit` of the objects of a namespace that the selector matches.
+    """Return at most `limit` objects of a namespace that match the selector.
 
     Raises:
         KubeError: They could not be read.

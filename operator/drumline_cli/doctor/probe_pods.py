@@ -198,7 +198,7 @@ def probe_pod(raw: bytes) -> ProbePod:
     """Return the fields that are read of a pod.
 
     Raises:
-        msgspec.ValidationError: It is not one.
+        msgspec.ValidationError: The document is not a pod.
     """
     pod = msgspec.json.decode(raw, type=Pod)
     # A Pod has one container, so the first status is the only one.

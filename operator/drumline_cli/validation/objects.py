@@ -40,11 +40,11 @@ _MAX_SHOWN: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class ServerRefusal:
-    """One reason.
+    """One reason for which the API server refuses an object.
 
     Attributes:
         path: the field, in the notation of `kubectl explain`: `spec.trainer.steps`.
-        problem: what is wrong, in the server's words where it has some.
+        problem: the problem, with the server's message if it has one.
     """
 
     path: str

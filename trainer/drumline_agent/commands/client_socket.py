@@ -125,7 +125,7 @@ class ClientConnection(asyncio.Protocol):
             self._transport.close()
 
     def close(self) -> None:
-        """Close it at once."""
+        """Close the connection at once."""
         if self._transport is not None:
             self._transport.abort()
 

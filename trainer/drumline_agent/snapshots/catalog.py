@@ -82,7 +82,7 @@ class SnapshotCatalog:
                     path_of(snapshot.rank, snapshot.step).unlink(missing_ok=True)
 
     def remove_all(self) -> None:
-        """Free the memory."""
+        """Remove all snapshots, and so free their memory."""
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
 

@@ -54,12 +54,12 @@ _WITHOUT_EFFECT: Final = frozenset(
         # notes, and what only training reads
         *("task_type", "base_model_name_or_path", "revision", "peft_version", "auto_mapping"),
         *("inference_mode", "lora_dropout", "merge_weights", "runtime_config"),
-        # which layers have adapters is what the file of tensors has
+        # the names in the tensor file show which layers have adapters
         *("target_modules", "exclude_modules", "layers_pattern"),
         "fan_in_fan_out",  # peft ignores it for linear layers, and others have no adapters here
         # settings of initializations, which init_lora_weights names
         *("loftq_config", "eva_config", "corda_config", "lora_ga_config"),
-        *("megatron_core", "qalora_group_size"),  # read with megatron_config and use_qalora alone
+        *("megatron_core", "qalora_group_size"),  # need megatron_config, use_qalora
     }
 )
 """Keys whose value changes nothing in what adapters compute."""

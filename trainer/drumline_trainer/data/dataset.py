@@ -18,7 +18,7 @@ from drumline_trainer.data.shuffle import permuted
 IGNORED = -100
 """The target of a position that the loss ignores."""
 _SPLIT_SEED = 0
-"""Decides which windows are held out: not the run's, or another seed would train on them."""
+"""Selects the held-out windows. The run's seed must not, or another seed would train on them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,7 +23,7 @@ class CheckOptions:
     repeats: int = 5
     """Number of repeats. The median is used."""
     device: str | None = None
-    """cpu: the processors, whatever there is; None: as for training."""
+    """`cpu` checks the processors even if there are GPUs. None: the device of a training run."""
 
     @classmethod
     def parse(cls, arguments: list[str]) -> CheckOptions:

@@ -52,7 +52,7 @@ class StoredTensor:
     """Safetensors' name of the type."""
     shape: tuple[int, ...]
     start: int
-    """In bytes from the file's begin."""
+    """Offset of the first byte from the begin of the file. `stop` is the end of the range."""
     stop: int
 
 

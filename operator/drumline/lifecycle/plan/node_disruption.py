@@ -63,7 +63,7 @@ class Workload(StrEnum):
     The bundled trainer with a checkpoint, or a template's program that acknowledges saves.
     """
     TEMPLATE = "Template"
-    """Everything that it does not save at SIGTERM. Another pod template."""
+    """The work that the program does not save at SIGTERM. Any other program of a template."""
     UNSAVED = "Unsaved"
     """All its work, unless peers have its snapshots. The bundled trainer without a checkpoint."""
 

@@ -86,7 +86,7 @@ class ShardStore(Protocol):
         ...
 
     def prefetch(self, blocks: Iterable[ShardBlock]) -> None:
-        """Begin to fetch these; they are requested soon."""
+        """Begin to fetch blocks that will be read soon."""
         ...
 
     def close(self) -> None:
