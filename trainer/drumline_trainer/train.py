@@ -132,7 +132,7 @@ def train(
                 # update.
                 saved = trainer_state(cursor, known.totals, scale, config=config, dataset=dataset)
                 checkpointer.save(step + 1, trainer=saved | plan.state() | stopping.state())
-    # Phase 5: end. Servers wait for workers that leave, and the last checkpoint is completed.
+    # Phase 5: end. Servers serve the workers that still train, and the last export completes.
     stopping.report(print_line=reporter.print_line)
     workers.finish()
     checkpointer.done()

@@ -269,7 +269,8 @@ def _pipelined(
         world=world,
         micro_batches=_micro_batch_spec(config, world),
         loss=parallel_model.loss,
-        # `stage_done` lets the data axis reduce a stage's gradients while other stages still run.
+        # Where backward passes are split, torch bypasses the hooks of gradients, so the schedule
+        # calls `stage_done`.
         stage_done=parallel_model.weights.stage_done,
         clock=clock,
     )
