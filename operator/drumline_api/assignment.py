@@ -18,6 +18,7 @@ from pydantic import Field
 from drumline_api.base import ApiModel, keyed_by
 
 ObjectName = Annotated[str, Field(max_length=253)]
+# The largest gang has 10,000 pods.
 Indices = Annotated[list[int], Field(max_length=10_000)]
 
 
@@ -33,6 +34,7 @@ class PoolNodes(ApiModel):
 
     def node_names(self) -> tuple[str, ...]:
         """Return the full node names, by position."""
+        # Joined on each call: full names would take most of the memory of a large job.
         return tuple(self.prefix + rest for rest in self.nodes)
 
 
@@ -79,5 +81,6 @@ class Assignment(PoolNodes):
     def indices(self) -> tuple[int, ...]:
         """Return the live pod indices, by position."""
         absent = frozenset(self.absent or ())
+        # Indices never change, so the gaps are the absent members.
         wanted = len(self.nodes) + len(absent)
         return tuple(index for index in range(wanted) if index not in absent)

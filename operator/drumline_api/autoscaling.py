@@ -82,6 +82,7 @@ class PoolAutoscaling(ApiModel):
     """Properties of a new node."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
+        # Two sources of the zone could contradict each other, and no node would ever match.
         Rule(
             rule="!has(self.zones) || !has(self.node.labels)"
             " || !('topology.kubernetes.io/zone' in self.node.labels)",
@@ -89,6 +90,7 @@ class PoolAutoscaling(ApiModel):
             " topology.kubernetes.io/zone",
             field_path=".node.labels",
         ),
+        # check-capacity only reports. It would leave the job waiting forever.
         Rule(
             rule="!has(self.provisioningClassName) || (self.mode == 'ProvisioningRequest' &&"
             f" self.provisioningClassName != '{CHECK_CAPACITY}')",
@@ -118,6 +120,7 @@ class ZonePauseStatus(ApiModel):
 class NodeSupplyStatus(ApiModel):
     """Results of node requests to the autoscaler."""
 
+    # The last 20 values are enough for a median and a 90th percentile.
     start_seconds: Annotated[list[Annotated[int, Field(ge=0)]] | None, Field(max_length=20)] = None
     """Seconds from node request to job start, for recent jobs. Newest last. Forecasts for jobs that
     wait for nodes use these values."""

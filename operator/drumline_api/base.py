@@ -15,6 +15,7 @@ from pydantic.config import JsonDict
 GROUP = "drumline.dev"
 VERSION = "v1alpha1"
 
+# Labels are immutable in practice: selectors of running pods depend on them.
 LABEL_JOB = f"{GROUP}/job"
 LABEL_JOB_UID = f"{GROUP}/job-uid"
 LABEL_INDEX = f"{GROUP}/index"
@@ -98,6 +99,7 @@ class Rule:
             value: argument of `holds`.
             at: path of the object that has the rule, such as `spec`.
         """
+        # A rule without Python cannot be broken here. The CRD has checked it.
         if self.holds is None or self.holds(value):
             return None
         message = self.message if self.explain is None else self.explain(value)
@@ -114,8 +116,10 @@ class ApiModel(BaseModel):
 
     model_config = ConfigDict(
         alias_generator=to_camel,
+        # Code writes snake_case, JSON has camelCase, and both are accepted on input.
         populate_by_name=True,
         frozen=True,
+        # Unknown fields come from a newer CRD during an upgrade, so they must not raise.
         extra="ignore",
         use_attribute_docstrings=True,
     )
@@ -127,6 +131,7 @@ class ApiModel(BaseModel):
         pydantic keeps a set of up to 728 bytes with each model and never changes it. In the cache
         it used more than half of a job's memory.
         """
+        # Frozen models reject assignment, so the attribute is set through `object`.
         given = _shared_set(frozenset(self.__pydantic_fields_set__))
         object.__setattr__(self, "__pydantic_fields_set__", given)
 
@@ -135,6 +140,7 @@ class ApiModel(BaseModel):
         return self.model_dump(by_alias=True, exclude_none=True)
 
 
+# Bounded: a few hundred combinations of fields occur in practice.
 @lru_cache(maxsize=4096)
 def _shared_set(names: frozenset[str]) -> set[str]:
     return set(names)
@@ -165,6 +171,7 @@ def validated_by(rule: Rule) -> JsonDict:
     return {"x-kubernetes-validations": [{"rule": rule.rule, "message": rule.message}]}
 
 
+# The server compiles patterns as RE2, and pydantic in Rust. Both lack look-ahead.
 Name = Annotated[
     str, Field(min_length=1, max_length=63, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")
 ]
@@ -174,6 +181,7 @@ LabelKey = Annotated[
     str,
     Field(
         min_length=1,
+        # 253 characters of prefix, a slash and 63 characters of name.
         max_length=317,
         pattern=r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$",
     ),
@@ -184,6 +192,7 @@ LabelValue = Annotated[
 
 
 def _is_moment(text: str) -> str:
+    # The format `date-time` is checked by the server. Stored objects may be older than it.
     datetime.fromisoformat(text)
     return text
 
@@ -196,15 +205,18 @@ Timestamp = Annotated[
 
 def _quantity_text(value: object) -> object:
     """Convert numbers to text: YAML reads `cpu: 4` as a number."""
+    # `bool` is an `int` in Python, and `cpu: true` is a mistake.
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
+# No sign and no exponent: a request is positive, and users read plain numbers.
 _QUANTITY_PATTERN: Final = r"^[0-9]+(\.[0-9]+)?(m|k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?$"
 Quantity = Annotated[
     str,
     BeforeValidator(_quantity_text),
     Field(max_length=32, pattern=_QUANTITY_PATTERN),
     WithJsonSchema(
+        # int-or-string: the server accepts `4` and `"4"`, and `kubectl` shows what was written.
         {"x-kubernetes-int-or-string": True, "maxLength": 32, "pattern": _QUANTITY_PATTERN}
     ),
 ]
@@ -223,6 +235,7 @@ CONTAINER_NAME: Final = Rule(
 def name_rule(*, kind: str, longest: int, why: str) -> Rule:
     """Require a DNS label as object name, because names and label values contain it."""
     return Rule(
+        # A rule at the root may read only metadata.name and generateName of the metadata.
         rule=f"self.metadata.name.size() <= {longest} && !self.metadata.name.contains('.')",
         message=f"metadata.name: a {kind}'s name must have at most {longest} characters and no"
         f" dots ({why}); choose a shorter name",
@@ -232,6 +245,7 @@ def name_rule(*, kind: str, longest: int, why: str) -> Rule:
 
 def relative_path(field: str, *, optional: bool = False) -> Rule:
     """Require that `field` stays inside the volume that it is relative to."""
+    # `..` is compared per part, so that `a..b` stays a valid name.
     inside = f"!self.{field}.startsWith('/') && !self.{field}.split('/').exists(part, part == '..')"
     return Rule(
         rule=f"!has(self.{field}) || ({inside})" if optional else inside,

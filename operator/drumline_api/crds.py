@@ -67,17 +67,20 @@ class Definition:
         Its policy contains the rules over the whole spec.
         """
         schema = structural_schema(self.model)
+        # The chart has the policy, so its CRD must not repeat the rules at each status write.
         if has_policy:
             schema = without_rules_of_the_spec(schema)
         version: Schema = {
             "name": VERSION,
             "served": True,
             "storage": True,
+            # Writes of the status do not raise the generation, and need a right of their own.
             "subresources": {"status": {}},
             "additionalPrinterColumns": [column.manifest() for column in self.columns],
             "schema": {"openAPIV3Schema": _with_type_meta(schema)},
         }
         if self.selectable:
+            # Field selectors on these paths need Kubernetes 1.31 or later.
             version["selectableFields"] = [{"jsonPath": path} for path in self.selectable]
         return {
             "apiVersion": "apiextensions.k8s.io/v1",
@@ -124,6 +127,7 @@ DEFINITIONS: Final = (
             Column(name="Tokens/s", path=".status.tokensPerSecond", type="integer", priority=1),
             _AGE,
         ),
+        # Clients can select by them, so that a watch of one queue does not see all jobs.
         selectable=(".spec.queue", ".spec.suspend"),
     ),
     Definition(
@@ -175,6 +179,7 @@ def generated() -> Mapping[str, str]:
     """Return the content of each generated file, by its path in the repository."""
     files = {f"{POLICIES}/trainingjobs.yaml": manifest_text(*spec_policy())}
     for definition in DEFINITIONS:
+        # Only jobs are written often enough for the cost of rules to matter.
         has_policy = definition.model is TrainingJob
         in_chart = definition.manifest(has_policy=has_policy)
         files[f"{ALONE}/{definition.file_name}"] = manifest_text(definition.manifest())
@@ -186,6 +191,7 @@ def _with_type_meta(schema: Schema) -> Schema:
     properties: Schema = {
         "apiVersion": {"type": "string"},
         "kind": {"type": "string"},
+        # The server validates metadata itself. Rules may only use its name.
         "metadata": {"type": "object"},
         **schema["properties"],
     }

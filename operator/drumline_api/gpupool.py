@@ -41,6 +41,7 @@ class HardwareSpec(ApiModel):
     affect placement.
     """
 
+    # The planner knows the figures of these models only.
     gpu: Annotated[str, Field(json_schema_extra={"enum": list(GPU_MODELS)})]
     """GPU model."""
     network_gbps: Annotated[int, Field(ge=1, le=100_000)] = 400
@@ -67,7 +68,9 @@ class HardwareSpec(ApiModel):
     estimate. Warn: the job starts, with condition ExceedsMemory. Refuse: the job does not start,
     with condition InvalidConfig. Default: Warn."""
 
+    # Each rule is cheap: it reads single integers, which have no size to estimate.
     rules: ClassVar[tuple[Rule, ...]] = (
+        # A level without its size could not be compared with a layout.
         Rule(
             rule="!has(self.domainLevel) || has(self.domainGpus)",
             message="domainLevel needs domainGpus; set domainGpus to the number of GPUs in one"
@@ -81,11 +84,13 @@ class HardwareSpec(ApiModel):
             field_path=".rackLevel",
         ),
         Rule(
+            # 1 is the default, so a pool that leaves the field out passes.
             rule="self.oversubscription == 1 || has(self.rackGpus)",
             message="oversubscription needs rackGpus, because traffic that leaves a rack is"
             " slower; set rackGpus to the number of GPUs in a rack",
             field_path=".oversubscription",
         ),
+        # CEL raises an error for an absent field. `true || error` is true, so `has` guards it.
         Rule(
             rule="!has(self.rackGpus) || !has(self.domainGpus) || self.rackGpus >= self.domainGpus",
             message="rackGpus must be at least domainGpus, because a domain lies within a rack",
@@ -114,11 +119,13 @@ class GpuPartitions(ApiModel):
     Never changes."""
     resources: Annotated[
         list[GpuPartition],
+        # A list map keyed by the resource: the server rejects a resource that is listed twice.
         Field(min_length=1, max_length=16, json_schema_extra=keyed_by("resource")),
     ]
     """Resources that jobs may name in gpuPartition."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
+        # Quotas would change their unit silently, so the field is frozen.
         Rule(
             rule="self.partsPerGpu == oldSelf.partsPerGpu",
             message="partitions.partsPerGpu may never change, because quotas count these parts;"
@@ -131,6 +138,7 @@ class GpuPartitions(ApiModel):
             " GPU; lower its parts",
             field_path=".resources",
         ),
+        # kubernetes.io names are native resources, which no device plugin can offer.
         Rule(
             rule="self.resources.all(each, each.resource.matches('^[^/]+/[^/]+$')"
             " && !each.resource.matches('^([^/]*[.])?kubernetes[.]io/'))",
@@ -141,6 +149,7 @@ class GpuPartitions(ApiModel):
     )
 
 
+# The schema bounds the name, so the rules on it have a small estimated cost.
 DriverName = Annotated[
     str, Field(min_length=1, max_length=63, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")
 ]
@@ -169,6 +178,7 @@ class GpuDevices(ApiModel):
 class GpuPoolSpec(ApiModel):
     """Desired state of a GpuPool: its nodes and their network."""
 
+    # At least one label: an empty selector would select every node of the cluster.
     node_selector: Annotated[dict[LabelKey, LabelValue], Field(min_length=1, max_length=16)]
     """Labels that select the pool's nodes; at least one. If several pools select a node, it belongs
     to the oldest of them. All of these pools then have the condition Overlapping."""
@@ -209,6 +219,7 @@ class GpuPoolSpec(ApiModel):
     """Reactions to evidence against nodes. Unset: the defaults of its fields."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
+        # Same test as for partitions, because both become requests of a pod.
         Rule(
             rule="self.gpuResource.matches('^[^/]+/[^/]+$')"
             " && !self.gpuResource.matches('^([^/]*[.])?kubernetes[.]io/')",
@@ -221,12 +232,14 @@ class GpuPoolSpec(ApiModel):
             message="gpuResource may never change; create another GpuPool",
             field_path=".gpuResource",
         ),
+        # The field may neither appear nor disappear. Its content has rules of its own.
         Rule(
             rule="has(self.partitions) == has(oldSelf.partitions)",
             message="partitions may never be added or removed, because quotas count parts with"
             " them; create another GpuPool",
             field_path=".partitions",
         ),
+        # The largest rule: 32 names times 16 partitions, which the bounds keep within the budget.
         Rule(
             rule="!has(self.auxiliaryResources) || self.auxiliaryResources.all(name,"
             " name.matches('^[^/]+/[^/]+$') && !name.matches('^([^/]*[.])?kubernetes[.]io/')"
@@ -248,6 +261,7 @@ class GpuPoolSpec(ApiModel):
             " and autoscaling",
             field_path=".devices",
         ),
+        # A partition with the name of whole GPUs would be counted twice.
         Rule(
             rule="!has(self.partitions) || self.partitions.resources.all(each,"
             " each.resource != self.gpuResource)",
@@ -259,6 +273,8 @@ class GpuPoolSpec(ApiModel):
             message="autoscaling requests whole GPUs; remove it, or the partitions",
             field_path=".autoscaling",
         ),
+        # `exists_one` is true only if the label occurs once, so it finds duplicates. At most 64
+        # steps.
         Rule(
             rule="!has(self.topologyLevels) || self.topologyLevels.all(one,"
             " self.topologyLevels.exists_one(other, other.nodeLabel == one.nodeLabel))",
@@ -266,12 +282,14 @@ class GpuPoolSpec(ApiModel):
             " label",
             field_path=".topologyLevels",
         ),
+        # Without this number, nobody could compute how many nodes a job needs.
         Rule(
             rule="!has(self.autoscaling) || self.gpuResource in self.autoscaling.node.allocatable",
             message="autoscaling.node.allocatable must contain the number of GPUs of a new node;"
             " add gpuResource (nvidia.com/gpu if it is unset)",
             field_path=".autoscaling.node.allocatable",
         ),
+        # Compares capacity.type with Karpenter's label in the selector.
         CAPACITY_AGREES,
     )
 
@@ -322,6 +340,7 @@ class GpuPoolStatus(ApiModel):
     """Results of requests to the autoscaler. Unset: no request was made."""
     interruptions: InterruptionsStatus | None = None
     """Interruptions of the pool's nodes by the cloud. Unset: not a spot pool."""
+    # A printer column reads one path, so the two figures are joined here.
     gpus: Annotated[str | None, Field(max_length=32)] = None
     """`used/total`, for the printer column."""
 
@@ -337,5 +356,6 @@ class GpuPool(ApiModel):
     """Observed state. Set by the operator."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
+        # Quotas and pods carry the name as a label value, which has at most 63 characters.
         name_rule(kind="GpuPool", longest=63, why="jobs and quotas name it in one label"),
     )

@@ -15,6 +15,7 @@ from drumline_api.assignment import ObjectName
 from drumline_api.base import ApiModel, Timestamp, keyed_by
 from drumline_contract import FaultClass, RestoreTier
 
+# 24 periods hold the history of a job with a resize each hour of a day.
 MAX_STAYS: Final = 24
 
 
@@ -87,6 +88,7 @@ class BudgetStatus(ApiModel):
     """Class of the faults: who is responsible for them."""
     used: int
     """Number of faults in the whole life of the job."""
+    # Entries of the same time are merged, so 64 cover far more faults.
     recent: Annotated[list[Charge], Field(max_length=64)]
     """Faults that may be within recovery.budgetWindowSeconds, oldest first."""
 
@@ -130,6 +132,7 @@ class GpuSeconds(ApiModel):
     @property
     def share(self) -> Fraction:
         """Return the fraction of a GPU that each of its GPUs is."""
+        # Objects of an older operator lack the fields, and count whole GPUs.
         if self.parts is None or self.parts_per_gpu is None:
             return Fraction(1)
         return Fraction(self.parts, self.parts_per_gpu)

@@ -13,6 +13,7 @@ from drumline_api.conditions import Condition, DisruptionKind, Phase
 from drumline_api.incidents import Budgets, GpuSeconds, IncidentNumber, IncidentStatus
 from drumline_contract import MAX_COMPUTE_CHARS, MAX_SERIES_CHARS
 
+# The largest `times` of the scheduling policy.
 MAX_PREEMPTIONS: Final = 16
 """Maximum number of times that scheduling.preemptionLimit counts."""
 ShortText = Annotated[str, Field(max_length=32)]
@@ -121,6 +122,7 @@ class TrainingJobStatus(ApiModel):
     """Time at which the job last got its GPUs."""
     generation_at: Timestamp | None = None
     """Start time of the current generation."""
+    # Bounded lists: a status that grows with the age of a job would exceed etcd's limit.
     preempted_at: Annotated[list[Timestamp] | None, Field(max_length=MAX_PREEMPTIONS)] = None
     """Times at which the job released all its GPUs for other jobs, oldest first. Only the latest
     are kept."""
@@ -155,6 +157,7 @@ class TrainingJobStatus(ApiModel):
     predicted_tokens_per_second: int | None = None
     """Tokens per second that the planner predicts for this layout on these GPUs. Unset if the
     planner does not know the GPUs."""
+    # CSV in one field: rows as objects would repeat the names of the columns.
     series: Annotated[str | None, Field(max_length=MAX_SERIES_CHARS)] = None
     """Figures of the run by step, as CSV with a header: at most 48 logged steps, spread about
     evenly over the run. The columns are loss, gradient norm, tokens, seconds, and the parts of the
@@ -174,9 +177,11 @@ class TrainingJobStatus(ApiModel):
     """Final report of the pod that failed. It is kept after the pods are deleted."""
     last_incident: IncidentStatus | None = None
     """Newest fault and the recovery from it, with figures."""
+    # With the newest one, a status has eight incidents.
     earlier_incidents: Annotated[list[IncidentStatus] | None, Field(max_length=7)] = None
     """Earlier faults, newest first."""
     avoided_nodes: Annotated[
+        # Keyed by node, so that a second failure on a node updates its entry.
         list[AvoidedNode] | None, Field(max_length=16, json_schema_extra=keyed_by("node"))
     ] = None
     """Nodes that the scheduler avoids for this job, because a GPU failed there."""

@@ -46,6 +46,7 @@ def parse(model: type[Model], raw: Mapping[str, Any], *, at: str = "") -> Model:
         ApiError: a field is missing, has the wrong type or is out of bounds.
     """
     try:
+        # Pydantic validates all fields in one pass, so the first error is the first field.
         return model.model_validate(raw)
     except ValidationError as error:
         raise _first(error, at=at) from None
@@ -68,12 +69,14 @@ def parse_readable(
         at: path of `raw` in its object, for error messages: `spec`.
         instead: values for required fields that cannot be read.
     """
+    # Values for required fields win over nothing, and lose to readable values.
     known, readable, problem = dict(instead or {}), raw, None
     for _ in range(MAX_ROUNDS):
         try:
             return model.model_validate(readable), problem
         except ValidationError as error:
             problem = problem or _first(error, at=at)
+            # Each round removes all wrong fields that pydantic reports at once.
             for wrong in error.errors(include_url=False, include_context=False):
                 readable = {**known, **(_without(readable, wrong["loc"]) or {})}
     return model.model_validate(known), problem
@@ -95,6 +98,7 @@ def _without(raw: object, location: tuple[int | str, ...]) -> dict[str, Any] | N
     if step not in fields:
         return None
     rest = {name: value for name, value in fields.items() if name != step}
+    # A wrong element removes its whole list: half of a list has another meaning.
     below = _without(fields[step], location[1:])
     return rest if below is None else {**rest, step: below}
 

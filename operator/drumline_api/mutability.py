@@ -15,6 +15,7 @@ from typing import Final
 
 from drumline_api.base import Rule
 
+# All of these decide where pods run or what they contain.
 ONLY_WHILE_SUSPENDED: Final = (
     "queue",
     "gpuPartition",
@@ -39,10 +40,12 @@ ONLY_WHILE_SUSPENDED: Final = (
 )
 """Fields of `spec`."""
 
+# Defaulted fields need no `has`, which makes the expression shorter and cheaper.
 _DEFAULTED: Final = frozenset({"queue", "nodes", "gpusPerNode"})
 """Fields that every stored object has."""
 
 _GAVE_BACK: Final = "(!has(oldSelf.status) || !has(oldSelf.status.assignment))"
+# Stops at status writes that change the phase, before any field is compared.
 _STATUS_WRITE: Final = (
     "(has(self.status) && (!has(oldSelf.status)"
     " || (has(self.status.phase) && has(oldSelf.status.phase)"
@@ -51,6 +54,7 @@ _STATUS_WRITE: Final = (
 """A write through `/status` never changes the spec, and a write through the object never changes
 the status. If the phase changed, the spec did not."""
 _DEADLINE: Final = "spec.activeDeadlineSeconds"
+# Raising the deadline would break promises to jobs that wait for these GPUs.
 _DEADLINE_KEPT: Final = (
     f"(!has(oldSelf.{_DEADLINE}) || {_GAVE_BACK}"
     f" || (has(self.{_DEADLINE}) && self.{_DEADLINE} <= oldSelf.{_DEADLINE}))"
@@ -65,6 +69,7 @@ _DEADLINE_COMPLAINT: Final = (
 
 def _unchanged(field: str) -> str:
     new, old = f"self.{field}", f"oldSelf.{field}"
+    # CEL fails if an absent field is read, so presence is compared first.
     return f"(has({new}) ? has({old}) && {new} == {old} : !has({old}))"
 
 
@@ -84,10 +89,12 @@ def only_while_suspended(fields: Sequence[str]) -> Rule:
     suspend = "may change only while the job is suspended; set suspend: true first"
     complaints = [_complaint(field, suspend=suspend) for field in fields]
     return Rule(
+        # Order by cost: the test for a status write, then the comparison, then the old state.
         rule=f"{_STATUS_WRITE}"
         f" || ({' && '.join(map(_spec_unchanged, fields))} && {_DEADLINE_KEPT})"
         f" || (oldSelf.spec.suspend && {_GAVE_BACK})",
         message=f"most of the spec {suspend}",
+        # One expression joins the complaints of all fields, and unchanged fields add nothing.
         message_expression=" + ".join([*complaints, _DEADLINE_COMPLAINT]),
         field_path=".spec",
     )
@@ -95,6 +102,7 @@ def only_while_suspended(fields: Sequence[str]) -> Rule:
 
 def _complaint(field: str, *, suspend: str) -> str:
     """Return the CEL of the message about a field. It is empty if the field is unchanged."""
+    # Two messages: the job is not suspended yet, or it is but still holds nodes.
     wait = f"spec.{field}: wait until the job has given its nodes back (phase Suspended). "
     asleep = f"oldSelf.spec.suspend ? '{wait}' : 'spec.{field}: {field} {suspend}. '"
     return f"({_spec_unchanged(field)} ? '' : {asleep})"
@@ -114,6 +122,7 @@ def never(field: str, *, instead: str) -> Rule:
 
 def never_added_or_removed(field: str, *, instead: str) -> Rule:
     """Reject adding or removing `field` after the object was created."""
+    # Adding a part would mean a job of another kind under the same name.
     return Rule(
         rule=f"has(self.{field}) == has(oldSelf.{field})",
         message=f"{field} can neither be added nor removed; {instead}",

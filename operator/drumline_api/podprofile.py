@@ -26,6 +26,7 @@ from drumline_api.volumes import ClaimVolume, EmptyDir, NamedVolume, VolumeMount
 
 Capability = Annotated[str, Field(min_length=2, max_length=32, pattern=r"^[A-Z][A-Z0-9_]*$")]
 """Linux capability in the spelling of Kubernetes: IPC_LOCK, without CAP_."""
+# 40 characters, because the operator adds a prefix and a name has 63.
 ShortName = Annotated[
     str, Field(min_length=1, max_length=40, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")
 ]
@@ -90,6 +91,7 @@ class ProfileEnvVar(ApiModel):
     """Value as text."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
+        # LD_LIBRARY_PATH is allowed here, because network plugins of NCCL need it.
         Rule(
             rule=f"!self.name.startsWith('DRUMLINE_') && !(self.name in {list(LAUNCHER_ENV)!r})",
             message="name: Drumline sets this variable for each job; remove it",
@@ -134,6 +136,7 @@ class ProfileSidecar(ApiModel):
     rules: ClassVar[tuple[Rule, ...]] = (CONTAINER_NAME,)
 
 
+# `exists` inside `all`: 16 mounts times 16 volumes at most.
 _MOUNTED: Final = "has(self.volumes) && self.volumes.exists(volume, volume.name == mount.name)"
 
 
@@ -189,6 +192,7 @@ class PodProfile(ApiModel):
     QoS class Guaranteed."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
+        # Annotations have no such rule: injectors of the cloud need theirs.
         Rule(
             rule="!has(self.labels) || self.labels.all(key,"
             " !key.matches('^([^/]*[.])?drumline[.]dev/'))",
@@ -201,6 +205,7 @@ class PodProfile(ApiModel):
             " volume or fix the name",
             field_path=".volumeMounts",
         ),
+        # Sidecars, mounts and volumes multiply. The bounds of all three keep the estimate low.
         Rule(
             rule="!has(self.sidecars) || self.sidecars.all(sidecar, !has(sidecar.volumeMounts)"
             f" || sidecar.volumeMounts.all(mount, {_MOUNTED}))",
@@ -208,6 +213,7 @@ class PodProfile(ApiModel):
             " add the volume or fix the name",
             field_path=".sidecars",
         ),
+        # Single capabilities are the administrator's decision. These two equal full control.
         Rule(
             rule="!has(self.capabilities)"
             " || self.capabilities.all(name, !(name in ['ALL', 'SYS_ADMIN']))",

@@ -37,6 +37,7 @@ from drumline_contract import (
     MODULE_PATTERN,
 )
 
+# Families instead of single keys: new annotations of a known controller are covered at once.
 PLATFORM_KEYS: Final = (
     "^([^/]*[.-])?(kubernetes[.]io|k8s[.]io|cncf[.]io|nri[.]io|noderesource[.]dev|drumline[.]dev"
     "|karpenter[.]sh|volcano[.]sh|cilium[.]io|projectcalico[.]org|openshift[.]io|amazonaws[.]com"
@@ -47,6 +48,7 @@ PLATFORM_KEYS: Final = (
 by the families of their names. The operator creates the pods, so a policy that asks who creates a
 pod would not see the user."""
 
+# 16 entries bound the rules that look at each resource name.
 ResourceList = Annotated[dict[LabelKey, Quantity], Field(max_length=16)]
 """Requests and limits of one pod besides its GPUs: cpu, memory, ephemeral-storage, RDMA devices."""
 
@@ -64,11 +66,14 @@ class Toleration(ApiModel):
     """Effect of the taint. Unset: all effects."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
+        # A toleration without a key tolerates all taints, which includes cordons.
         Rule(
             rule="has(self.key)",
             message="key is required, because a toleration of every taint would allow cordoned"
             " and failing nodes; set the taint's key",
         ),
+        # The taints of node state decide when pods leave. A tolerating pod would stay on a dead
+        # node.
         Rule(
             rule="!has(self.key) || !self.key.matches('^node(-role)?[.]kubernetes[.]io/')",
             message="key: taints of node state and of the control plane cannot be tolerated; remove"
@@ -76,6 +81,8 @@ class Toleration(ApiModel):
             field_path=".key",
         ),
         Rule(
+            # The API server has the same rule for pods. Here it fails at the job instead of its
+            # pods.
             rule="self.operator == 'Equal' || !has(self.value)",
             message="value cannot be used with operator Exists; remove it or use operator Equal",
             field_path=".value",
@@ -83,6 +90,7 @@ class Toleration(ApiModel):
     )
 
 
+# Absent means Direct, so both are tested.
 _DIRECT: Final = "(!has(self.launch) || self.launch == 'Direct')"
 
 
@@ -128,6 +136,7 @@ class PodTemplate(ApiModel):
     """Source of the command's step and loss. Only with PerGpu and PerPod. Unset: lines
     such as `step 12/200 loss 2.34`, and log lines in the formats of Hugging Face's Trainer,
     Lightning, nanoGPT, torchtitan and Megatron-LM."""
+    # The pattern admits module names only, because the agent passes them to an interpreter.
     preload: Annotated[
         list[Annotated[str, Field(max_length=MAX_MODULE_CHARS, pattern=MODULE_PATTERN)]] | None,
         Field(min_length=1, max_length=MAX_PRELOADS, json_schema_extra=DISTINCT),
@@ -177,12 +186,14 @@ class PodTemplate(ApiModel):
     run_as_user: Annotated[int, Field(ge=1, le=2_147_483_647)] | None = None
     """Numeric user of the process, never 0. Default: 65532, with HOME in scratch space of the pod.
     If you set a user, HOME is the image's."""
+    # A set: the server rejects duplicates, and server-side apply merges the items.
     supplemental_groups: Annotated[
         list[Annotated[int, Field(ge=1, le=2_147_483_647)]] | None,
         Field(max_length=32, json_schema_extra=DISTINCT),
     ] = None
     """Numeric supplemental groups of the process, never 0, in addition to its own group (65532).
     For example, groups that own the files of a shared file system."""
+    # At least 1: with 0 the kubelet kills at once, and nothing could be saved.
     termination_grace_period_seconds: Annotated[int, Field(ge=1, le=3600)] = 30
     """Seconds between SIGTERM and SIGKILL. Must be at most the time that the installation gives
     preempted jobs to save (preemptionSeconds). Default: 30."""
@@ -202,6 +213,7 @@ class PodTemplate(ApiModel):
             " [python3, train.py]",
             field_path=".command",
         ),
+        # A mount at /opt would hide /opt/drumline.
         Rule(
             rule=f"{_DIRECT} || !has(self.volumeMounts)"
             " || !self.volumeMounts.exists(mount, mount.mountPath in ['/opt', '/opt/'])",
@@ -221,6 +233,7 @@ class PodTemplate(ApiModel):
             " remove tty, or launch",
             field_path=".tty",
         ),
+        # One rule for each field, so that each message names its field.
         *(
             Rule(
                 rule=f"!has(self.{field}) || !{_DIRECT}",
@@ -231,6 +244,7 @@ class PodTemplate(ApiModel):
             for field in ("notice", "progress", "hangDetection", "preload")
         ),
         Rule(
+            # An absent command has its own rule above, so it passes here.
             rule="!has(self.preload) || !has(self.command) || self.command.size() == 0"
             f" || self.command[0].matches('{INTERPRETER_PATTERN}')",
             message="preload needs a command that begins with python, such as [python3,"
@@ -238,12 +252,14 @@ class PodTemplate(ApiModel):
             " preload",
             field_path=".preload",
         ),
+        # With and without a trailing slash, because CEL compares texts.
         Rule(
             rule="!has(self.code) || !has(self.volumeMounts) || !self.volumeMounts.exists(mount,"
             f" mount.mountPath in ['{CODE_FOLDER}', '{CODE_FOLDER}/'])",
             message=f"volumeMounts: {CODE_FOLDER} contains the code; choose another mountPath",
             field_path=".volumeMounts",
         ),
+        # Mounts times volumes: 32 x 32 comparisons at most.
         Rule(
             rule="!has(self.volumeMounts) || self.volumeMounts.all(mount, has(self.volumes)"
             " && self.volumes.exists(volume, volume.name == mount.name))",
@@ -251,6 +267,7 @@ class PodTemplate(ApiModel):
             " name",
             field_path=".volumeMounts",
         ),
+        # The estimate multiplies three bounds here: containers, mounts and volumes.
         *(
             Rule(
                 rule=f"!has(self.{field}) || self.{field}.all(each,"
@@ -262,6 +279,7 @@ class PodTemplate(ApiModel):
             )
             for field in ("initContainers", "sidecars")
         ),
+        # Both become init containers of one pod, whose names must differ.
         Rule(
             rule="!has(self.sidecars) || !has(self.initContainers)"
             " || !self.sidecars.exists(sidecar,"
@@ -276,6 +294,7 @@ class PodTemplate(ApiModel):
             " jobs; remove them",
             field_path=".imagePullSecrets",
         ),
+        # `matches` is RE2, so its time is linear in the length of the key.
         *(
             Rule(
                 rule=f"!has(self.{field}) || self.{field}.all(key,"

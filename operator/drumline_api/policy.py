@@ -17,6 +17,7 @@ from drumline_api.base import ApiModel
 class MovesPolicy(ApiModel):
     """Limits on the cost of moving running jobs, over all concurrent moves."""
 
+    # The base class ignores unknown keys, which here would hide a typo in the chart's values.
     model_config = ConfigDict(extra="forbid")
 
     jobs: Annotated[int, Field(ge=1, le=1000)] = 8

@@ -9,6 +9,7 @@ from pydantic import Field
 from drumline_api.base import ApiModel, Rule, Timestamp, keyed_by
 
 MAX_USERS: Final = 64
+# Text, because JSON numbers are floating-point in most clients.
 Money = Annotated[str, Field(pattern=r"^[0-9]{1,12}(\.[0-9]{1,6})?$", max_length=19)]
 """Amount in the currency of the pools' prices: a decimal with up to six places."""
 
@@ -45,15 +46,18 @@ class QueueBudget(ApiModel):
     wait. Default: Refuse."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
+        # The rules compare single values, so their cost is constant.
         Rule(
             rule="has(self.gpuHours) || has(self.cost) || has(self.userGpuHours)",
             message="a budget needs a limit; set one of gpuHours, cost, userGpuHours",
         ),
         Rule(
+            # An amount is above 0 if any of its digits is.
             rule="!has(self.cost) || self.cost.matches('[1-9]')",
             message="a budget of 0 is always used up; set a cost above 0, or use stopPolicy Hold",
             field_path=".cost",
         ),
+        # More credit than a refill could never be paid back by the next period.
         Rule(
             rule="!has(self.creditGpuHours)"
             " || (has(self.gpuHours) && self.creditGpuHours <= self.gpuHours)",
@@ -68,6 +72,7 @@ class QueueBudget(ApiModel):
             " most gpuHours; lower it",
             field_path=".userGpuHours",
         ),
+        # Exactly one: two windows would give two answers to one question.
         Rule(
             rule="has(self.windowDays) != has(self.refill)",
             message="a budget needs exactly one of windowDays and refill; remove one or add one",
@@ -98,6 +103,7 @@ class UseOfUser(ApiModel):
 
     user: Annotated[str, Field(max_length=253)]
     """spec.user of the jobs. Empty: jobs without a user."""
+    # 92 days: the longest window, and a bound of the object's size.
     days: Annotated[list[DayOfUse], Field(max_length=92, json_schema_extra=keyed_by("day"))]
     """Usage by day, for the days that may count."""
     gpu_seconds_per_hour: Annotated[int, Field(ge=0)] | None = None
@@ -124,6 +130,7 @@ class BudgetUse(ApiModel):
     cost_per_hour: Money | None = None
     """Cost per hour at the current allocation. Unset: no cost, or the budget has no cost limit."""
     users: Annotated[
+        # 64 users times 92 days bound the status to a few hundred KB.
         list[UseOfUser] | None,
         Field(max_length=MAX_USERS, json_schema_extra=keyed_by("user")),
     ] = None

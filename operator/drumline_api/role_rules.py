@@ -24,6 +24,7 @@ def _mounts_are_volumes(spec: TrainingJobSpec) -> bool:
 
 
 def _code_is_not_covered(spec: TrainingJobSpec) -> bool:
+    # Without code there is nothing that a mount could hide.
     if spec.template is None or spec.template.code is None:
         return True
     mounts = (mount for role in spec.roles or () for mount in role.volume_mounts or ())
@@ -31,6 +32,7 @@ def _code_is_not_covered(spec: TrainingJobSpec) -> bool:
 
 
 def _resources_are_known(spec: TrainingJobSpec) -> bool:
+    # The same three tests as for the job's own resources, in one rule.
     return all(
         is_known(name) and not is_gpu(name) and is_more_than_nothing(amount)
         for role in spec.roles or ()

@@ -30,6 +30,7 @@ from drumline_api.base import ApiModel, Rule
 
 Schema = dict[str, Any]
 
+# An allow-list: a new keyword of pydantic fails the build instead of being pruned.
 _LEAF_KEYWORDS = frozenset(
     {
         "default",
@@ -70,15 +71,19 @@ def structural_schema(model: type[ApiModel]) -> Schema:
     Raises:
         SchemaError: the model has a part that no structural schema can express.
     """
+    # Phase 1: pydantic's schema, with our replacements for single constructs.
     raw = model.model_json_schema(by_alias=True, schema_generator=StructuralSchema)
     definitions = cast("dict[str, Schema]", raw.pop("$defs", {}))
+    # Phase 2: no references, because a structural schema has none.
     schema = _inline(raw, definitions, path="", open_references=())
+    # Phase 3: reject all that is left, by the name of its field.
     _check(schema, path="")
     return schema
 
 
 def without_rules_of_the_spec(schema: Schema) -> Schema:
     """Return a kind's schema without the rules of the whole object and the whole spec."""
+    # New dicts: the caller may need the schema with its rules too.
     properties = {**schema["properties"]}
     properties["spec"] = _without_rules(properties["spec"])
     return {**_without_rules(schema), "properties": properties}
@@ -93,6 +98,7 @@ class StructuralSchema(GenerateJsonSchema):
 
     def nullable_schema(self, schema: core_schema.NullableSchema) -> JsonSchemaValue:
         """Return the inner type of an optional field: absent, never null."""
+        # The server prunes or rejects a null in a field that is not nullable.
         return self.generate_inner(schema["schema"])
 
     def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonSchemaValue:
@@ -103,9 +109,11 @@ class StructuralSchema(GenerateJsonSchema):
         """
         inner = self.generate_inner(schema["schema"])
         default: object = schema.get("default")
+        # A default of None would become `default: null`, which the server rejects.
         if default is None:
             return inner
         if isinstance(default, BaseModel):
+            # `default: {}` only works if each field of the part has its own default.
             if default != type(default)():
                 raise SchemaError(f"{type(default).__name__}: a default must be all defaults")
             return {**inner, "default": {}}
@@ -113,6 +121,7 @@ class StructuralSchema(GenerateJsonSchema):
 
     def literal_schema(self, schema: core_schema.LiteralSchema) -> JsonSchemaValue:
         """Return the schema of a choice of strings."""
+        # Integers and booleans have no enum in our API, so they are not supported.
         if not all(isinstance(value, str) for value in schema["expected"]):
             raise SchemaError(f"{schema['expected']}: only string literals are supported")
         return {"type": "string", "enum": list(schema["expected"])}
@@ -126,6 +135,7 @@ class StructuralSchema(GenerateJsonSchema):
         generated = super().dict_schema(schema)
         keys = generated.pop("propertyNames", {})
         patterns = generated.pop("patternProperties", {})
+        # Pydantic writes bounded keys as patternProperties, which CRDs lack.
         for pattern, values in patterns.items():
             keys["pattern"] = pattern
             generated["additionalProperties"] = values
@@ -148,12 +158,14 @@ class StructuralSchema(GenerateJsonSchema):
 def _key_rule(keys: Schema) -> Rule:
     longest, pattern = keys["maxLength"], keys["pattern"]
     return Rule(
+        # A raw string, because the pattern contains backslashes.
         rule=f"self.all(key, key.size() <= {longest} && key.matches(r'{pattern}'))",
         message=f"keys have at most {longest} characters and look like {pattern}",
     )
 
 
 def _rule(rule: Rule) -> Schema:
+    # Optional members are left out, so that generated files change only with their content.
     entry: Schema = {"rule": rule.rule, "message": rule.message}
     if rule.message_expression is not None:
         entry["messageExpression"] = rule.message_expression
@@ -178,6 +190,7 @@ def _inline(
         name = str(schema["$ref"]).removeprefix("#/$defs/")
         if name in open_references:
             raise SchemaError(f"{path}: {name} contains itself; a CRD cannot express recursion")
+        # Keys beside `$ref` belong to the field: its description and its default.
         beside = {key: value for key, value in schema.items() if key != "$ref"}
         return _inline(
             {**definitions[name], **beside},
@@ -190,6 +203,7 @@ def _inline(
         if key == "description" and isinstance(value, str)
         else _inline(value, definitions, path=f"{path}.{key}", open_references=open_references)
         for key, value in schema.items()
+        # A title only repeats the name of the field.
         if not (key == "title" and isinstance(value, str))
     }
 
@@ -204,6 +218,7 @@ def _check(schema: Schema, *, path: str) -> None:
     """Reject constructs that a structural schema may not contain, and missing bounds."""
     where = path or "(root)"
     for keyword, value in schema.items():
+        # Names of fields are not keywords, so they are not compared with the list.
         if keyword == "properties":
             for name, below in cast("dict[str, Schema]", value).items():
                 _check(below, path=f"{path}.{name}")
@@ -218,9 +233,11 @@ def _check(schema: Schema, *, path: str) -> None:
     kind = "string" if "x-kubernetes-int-or-string" in schema else schema.get("type")
     if kind is None:
         raise SchemaError(f"{where}: has no type")
+    # Without a bound the server assumes the largest value, and rejects the rule as too costly.
     bound = {"array": "maxItems", "string": "maxLength"}.get(str(kind))
     if "additionalProperties" in schema or "x-kubernetes-preserve-unknown-fields" in schema:
         bound = _MAX_KEYS
+    # Enums and formats are bounded by themselves.
     if bound is not None and bound not in schema and not schema.keys() & {"enum", "format"}:
         raise SchemaError(
             f"{where}: needs {bound}, because the API server estimates CEL's cost from it"

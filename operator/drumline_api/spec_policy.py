@@ -25,6 +25,7 @@ from drumline_api.trainingjob import TrainingJob, TrainingJobSpec
 NAME: Final = f"trainingjobs.{GROUP}"
 """Name of the policy and of its binding. A cluster has one, as with the CRD."""
 _API: Final = "admissionregistration.k8s.io/v1"
+# Word boundaries keep `oldSelf` from matching as `self`.
 _SELF: Final = re.compile(r"\b(self|oldSelf)\b")
 
 
@@ -35,19 +36,23 @@ def spec_policy() -> tuple[dict[str, Any], dict[str, Any]]:
     job that was stored before a rule existed can still be labelled and deleted: the policy checks
     only specs that change, like the CRD's ratcheting.
     """
+    # Transition rules read oldObject, which is null on creation, so they are kept apart.
     complaints = ",\n  ".join(_complaint(rule, at) for at, rule in _rules() if not _is_change(rule))
     changes = ",\n  ".join(_complaint(rule, at) for at, rule in _rules() if _is_change(rule))
+    # A list of texts, so that one answer contains all complaints.
     every = f"([\n  {complaints}\n]\n+ (request.operation == 'CREATE' ? [] : [\n  {changes}\n]))"
     policy = {
         "apiVersion": _API,
         "kind": "ValidatingAdmissionPolicy",
         "metadata": {"name": NAME},
         "spec": {
+            # Fail: a server that cannot evaluate the policy must not admit an unchecked spec.
             "failurePolicy": "Fail",
             "matchConstraints": {
                 "resourceRules": [
                     {
                         "apiGroups": [GROUP],
+                        # All versions: the rules name fields that exist in each of them.
                         "apiVersions": ["*"],
                         "operations": ["CREATE", "UPDATE"],
                         "resources": ["trainingjobs"],
@@ -57,16 +62,19 @@ def spec_policy() -> tuple[dict[str, Any], dict[str, Any]]:
             "matchConditions": [
                 {
                     "name": "the-spec-is-new",
+                    # Label and finalizer writes leave the spec alone, and so cost one comparison.
                     "expression": "request.operation == 'CREATE' || object.spec != oldObject.spec",
                 }
             ],
             "variables": [
+                # A variable is computed once, although two expressions use it.
                 {"name": "complaints", "expression": BlockText(f"{every}.filter(text, text != '')")}
             ],
             "validations": [
                 {
                     "expression": "variables.complaints.size() == 0",
                     "message": "the spec is not valid",
+                    # A validation has one message, so the complaints are joined.
                     "messageExpression": "variables.complaints.join('; ')",
                 }
             ],
@@ -76,6 +84,7 @@ def spec_policy() -> tuple[dict[str, Any], dict[str, Any]]:
         "apiVersion": _API,
         "kind": "ValidatingAdmissionPolicyBinding",
         "metadata": {"name": NAME},
+        # Deny, not Audit or Warn: the operator relies on these rules.
         "spec": {"policyName": NAME, "validationActions": ["Deny"]},
     }
     return policy, binding
@@ -95,6 +104,7 @@ def _is_change(rule: Rule) -> bool:
 def _complaint(rule: Rule, at: str) -> str:
     """Return the CEL of a rule's message: field path and message, or empty if the rule holds."""
     path = f"{at}{rule.field_path or ''}".removeprefix(".")
+    # The path in the text, because a policy has no fieldPath.
     prefix = f"{path}: " if path else ""
     text = _text(prefix + rule.message)
     if rule.message_expression is not None:
@@ -105,6 +115,7 @@ def _complaint(rule: Rule, at: str) -> str:
 def _here(expression: str, at: str) -> str:
     """Convert an expression of a CRD to the variables of a policy."""
     names = {"self": f"object{at}", "oldSelf": f"oldObject{at}"}
+    # One pass, so that a replaced name is not replaced again.
     return _SELF.sub(lambda name: names[name[1]], expression)
 
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from drumline_api.trainingjob import TrainingJobSpec
 
 MAX_GPUS: Final = 100_000
+# Texts of CEL. Parentheses keep them valid inside larger expressions.
 _RANKS: Final = "(self.nodes * self.gpusPerNode)"
 _BATCH: Final = "self.trainer.globalBatchSize"
 _DEGREES: Final = "self.trainer.parallelism"
@@ -53,6 +54,7 @@ def broken_rules(spec: TrainingJobSpec) -> tuple[ApiError, ...]:
 def broken_name(name: str) -> ApiError | None:
     """Return why a TrainingJob cannot have this name, or None if it can."""
     complaint = JOB_NAME.complaint(name, at="")
+    # The message starts with the path, which the caller has already.
     if complaint is None:
         return None
     path, _, problem = complaint[1].partition(": ")
@@ -94,6 +96,7 @@ def _may_span_pools(spec: TrainingJobSpec) -> bool:
 
 def _slices_divide_the_gang(spec: TrainingJobSpec) -> bool:
     slices = spec.topology.slices if spec.topology is not None else None
+    # `all` of nothing is true: a job without slices passes.
     return all(spec.nodes % part.nodes == 0 for part in slices or ())
 
 
@@ -106,6 +109,7 @@ def _can_continue_resized(spec: TrainingJobSpec) -> bool:
 
 
 def _batch_splits_over_the_ranks(spec: TrainingJobSpec) -> bool:
+    # With explicit parallelism, another rule compares with the copies instead of the ranks.
     trainer = spec.trainer
     if trainer is None or trainer.parallelism is not None:
         return True
@@ -114,6 +118,7 @@ def _batch_splits_over_the_ranks(spec: TrainingJobSpec) -> bool:
 
 def _uneven(spec: TrainingJobSpec) -> str:
     batch, ranks = spec.trainer.global_batch_size if spec.trainer else 0, _ranks(spec)
+    # The next larger multiple, so that the message contains a valid value.
     return _UNEVEN % (batch, ranks, (batch // ranks + 1) * ranks)
 
 
@@ -130,10 +135,12 @@ def _batch_splits_over_the_copies(spec: TrainingJobSpec) -> bool:
     if trainer is None or trainer.parallelism is None or trainer.parallelism.mode == "Auto":
         return True
     degrees = trainer.parallelism
+    # An indivisible number of ranks has its own message, so this rule does not add a second one.
     copies, rest = divmod(_ranks(spec), degrees.tensor * degrees.context * degrees.pipeline)
     return rest != 0 or trainer.global_batch_size % copies == 0
 
 
+# 50 characters leave room for index and generation in a label of 63 characters.
 JOB_NAME: Final = name_rule(
     kind="TrainingJob",
     longest=50,
@@ -154,6 +161,7 @@ RULES_OF_THE_SPEC: Final = (
         " template.volumes and remove checkpoint",
         field_path=".checkpoint",
     ),
+    # Both factors are bounded, so the product fits into CEL's 64-bit integers.
     _rule(
         f"{_RANKS} <= {MAX_GPUS}",
         holds=lambda spec: _ranks(spec) <= MAX_GPUS,
@@ -191,6 +199,7 @@ RULES_OF_THE_SPEC: Final = (
         message="computeDomain connects whole GPUs; remove it, or gpuPartition",
         field_path=".computeDomain",
     ),
+    # `exists_one` compares each pair. 16 pools make 256 comparisons.
     _rule(
         "!has(self.gpuPools) || self.gpuPools.all(one,"
         " self.gpuPools.exists_one(other, other == one))",
@@ -213,6 +222,7 @@ RULES_OF_THE_SPEC: Final = (
         " gpuPool, and use topology.preferred instead of topology.required",
         field_path=".spot",
     ),
+    # A slice that is not full could not be placed as a whole domain.
     _rule(
         "!has(self.topology) || !has(self.topology.slices)"
         " || self.topology.slices.all(one, self.nodes % one.nodes == 0)",
@@ -228,6 +238,7 @@ RULES_OF_THE_SPEC: Final = (
         field_path=".minNodes",
     ),
     _rule(
+        # Another size means another sharding, which only a checkpoint or a program can restore.
         f"!has(self.minNodes) || (has(self.trainer) && has(self.checkpoint)) || {_LAUNCHED}",
         holds=lambda spec: spec.min_nodes is None or _can_continue_resized(spec),
         message="minNodes needs trainer and checkpoint, or a template with launch PerGpu or"
@@ -242,6 +253,7 @@ RULES_OF_THE_SPEC: Final = (
         " agent keeps the pods; add template.launch, or remove holdSeconds",
         field_path=".recovery.holdSeconds",
     ),
+    # The first disjunct stops the evaluation for templates, so absent fields are not read.
     _rule(
         f"!has(self.trainer) || {_HAS_DEGREES} || {_BATCH} % {_RANKS} == 0",
         holds=_batch_splits_over_the_ranks,
@@ -258,6 +270,7 @@ RULES_OF_THE_SPEC: Final = (
         " replicate of trainer.parallelism; change one of them",
         field_path=".trainer.parallelism",
     ),
+    # Auto is checked by the operator, because the planner chooses its degrees.
     _rule(
         f"!{_HAS_DEGREES} || {_DEGREES}.mode == 'Auto' || {_RANKS} % {_TOGETHER} != 0"
         f" || {_BATCH} % ({_RANKS} / {_TOGETHER}) == 0",
@@ -266,6 +279,7 @@ RULES_OF_THE_SPEC: Final = (
         " gpusPerNode / (tensor x context x pipeline)",
         field_path=".trainer.globalBatchSize",
     ),
+    # The name of the resource, not its amount: 0 GPUs in resources is a mistake too.
     _rule(
         f"!has(self.resources) || !self.resources.exists(key, {GPU})",
         holds=lambda spec: not any(map(is_gpu, spec.resources or ())),
@@ -279,6 +293,7 @@ RULES_OF_THE_SPEC: Final = (
         " devices named domain/name; fix the name",
         field_path=".resources",
     ),
+    # Amounts may be integers, so they are converted to text before parsing.
     _rule(
         "!has(self.resources) || self.resources.all(key,"
         " quantity(string(self.resources[key])).isGreaterThan(quantity('0')))",
@@ -286,6 +301,7 @@ RULES_OF_THE_SPEC: Final = (
         message="resources: every amount must be greater than 0; remove the entry or raise it",
         field_path=".resources",
     ),
+    # Rules of roles live in their own module, and are part of the same policy.
     *ROLE_RULES,
 )
 """Rules that a created object must satisfy. `mutability` has the rules about changes."""

@@ -56,6 +56,7 @@ __all__ = [
     "TrainingJobStatus",
 ]
 
+# `startsWith` has a smaller estimated cost than `matches`.
 NOT_A_SYSTEM_CLASS: Final = Rule(
     rule="!self.startsWith('system-')",
     message="priorityClassName: classes that start with system- are reserved for the cluster's"
@@ -63,15 +64,19 @@ NOT_A_SYSTEM_CLASS: Final = Rule(
 )
 OverridesText = Annotated[
     Overrides,
+    # Kept as text in the model. The JSON schema below describes the same field to the API server.
     PlainValidator(Overrides.of),
     PlainSerializer(Overrides.decoded),
     WithJsonSchema(
         {
             "type": "object",
+            # The bound also limits the cost that the API server estimates for rules over the whole
+            # spec.
             "maxProperties": 32,
             # Not preserved as a whole: of such an object CEL compares only keys that both have.
             "additionalProperties": {
                 "x-kubernetes-preserve-unknown-fields": True,
+                # Null is allowed here, because the trainer's configuration has optional fields.
                 "nullable": True,
             },
         }
@@ -82,6 +87,7 @@ MODEL_OF_FOLDER: Final = "FromFolder"
 MODEL_OF_TRANSFORMERS: Final = "Transformers"
 """Use any causal language model, as the library transformers builds it from `config.json`."""
 _KEY_PATTERN: Final = f"^({KEY_PATTERN})?$"
+# No pattern for `..`: the CEL rule on the path gives a message that names the remedy.
 RelativePath = Annotated[str, Field(max_length=512, pattern=r"^[^\x00-\x1f\x7f]*$")]
 
 
@@ -106,6 +112,8 @@ class TrainerSpec(ApiModel):
         Field(
             min_length=1,
             max_length=63,
+            # An enum in the schema and a string in the model: a new preset must not need a new
+            # type.
             json_schema_extra={"enum": [*MODEL_PRESETS, MODEL_OF_FOLDER, MODEL_OF_TRANSFORMERS]},
         ),
     ] = "tiny"
@@ -134,6 +142,7 @@ class TrainerSpec(ApiModel):
     data: DataSpec | None = None
     """Text, token shards or images to train on. Default: the sources of the Python library."""
     image: (
+        # No spaces or control characters. Everything else is a matter of the container runtime.
         Annotated[str, Field(min_length=1, max_length=512, pattern=r"^[^\x00-\x20\x7f]+$")] | None
     ) = None
     """Trainer image, preferably with a digest. Default: the image that Drumline was installed
@@ -144,6 +153,8 @@ class TrainerSpec(ApiModel):
     job requests GPUs. The condition InvalidConfig reports errors."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
+        # A transition rule: the server skips it on creation and compares with the stored object
+        # later.
         never("model", instead="a checkpoint fits one model only, so create a new job"),
     )
 
@@ -175,6 +186,7 @@ class CheckpointSpec(ApiModel):
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
+            # `!=` of two booleans is an exclusive or, which CEL lacks as an operator.
             rule="has(self.claimName) != has(self.bucket)",
             message="exactly one of claimName and bucket is required: checkpoints are stored on"
             " a claim or in a bucket",
@@ -185,18 +197,22 @@ class CheckpointSpec(ApiModel):
             field_path=".secretName",
         ),
         Rule(
+            # The suffix covers tokens of jobs that do not exist yet, so no lookup is needed.
             rule=f"!has(self.secretName) || !self.secretName.endsWith('{TOKEN_SECRET_SUFFIX}')",
             message=f"secretName: Secrets named ...{TOKEN_SECRET_SUFFIX} hold the tokens of jobs;"
             " choose another Secret",
             field_path=".secretName",
         ),
         Rule(
+            # A pattern in CEL instead of the schema, because it applies only together with a
+            # bucket.
             rule=f"!has(self.bucket) || self.path.matches('{_KEY_PATTERN}')",
             message="path: a bucket key contains letters, digits and !_.*()=- between single"
             " slashes, and no part is only a dot; for example runs/a",
             field_path=".path",
         ),
         relative_path("path"),
+        # Transition rules follow the rules about single objects.
         never("claimName", instead="create a new job and copy the checkpoints"),
         never("bucket", instead="create a new job and copy the checkpoints"),
         never("path", instead="create a new job with this path"),
@@ -261,6 +277,8 @@ class TrainingJobSpec(ApiModel):
                 min_length=1,
                 max_length=253,
                 pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$",
+                # The rule is on the field itself, so ratcheting lets old objects with such a class
+                # change.
                 json_schema_extra=validated_by(NOT_A_SYSTEM_CLASS),
             ),
         ]
@@ -289,6 +307,7 @@ class TrainingJobSpec(ApiModel):
     gpu_pool: Name | None = None
     """GpuPool that the gang must run in. Unset: any pool that the queue has quota in. Changes only
     while suspended."""
+    # `min_length=1`: an empty list would forbid every pool, which no user means.
     gpu_pools: Annotated[list[Name] | None, Field(min_length=1, max_length=16)] = None
     """GpuPools that the gang may run in, in order of preference. The gang starts in the first pool
     that has enough free GPUs. Excludes gpuPool. Changes only while suspended."""
@@ -314,6 +333,7 @@ class TrainingJobSpec(ApiModel):
     """Jobs that start together with this job or not at all. Changes only while suspended."""
     after: Annotated[
         list[AfterSpec] | None,
+        # A list map: server-side apply merges entries by their key instead of replacing the list.
         Field(min_length=1, max_length=16, json_schema_extra=keyed_by("job")),
     ] = None
     """Jobs that must end before this job requests GPUs. Until then this job holds no GPUs. Its
@@ -359,6 +379,7 @@ class TrainingJobSpec(ApiModel):
     Changes only while suspended. The location never changes."""
     recovery: RecoverySpec = RecoverySpec()
     """Limits on restarts. A job that exceeds one fails."""
+    # A default model gives `default: {}`, so the server fills in each field of the part.
     suspend: bool = False
     """If true, the job is suspended: it releases all its GPUs. It later resumes from its newest
     checkpoint. Default: false."""
@@ -381,6 +402,7 @@ class TrainingJobSpec(ApiModel):
             Field(
                 min_length=1,
                 max_length=253,
+                # `domain/name`, as for `managedBy` of a batch/v1 Job.
                 pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$",
             ),
         ]
@@ -399,7 +421,9 @@ class TrainingJob(ApiModel):
 
     spec: TrainingJobSpec
     """Desired state of the job."""
+    # Atomic: one entry in managedFields for the whole status, and a smaller object.
     status: Annotated[TrainingJobStatus | None, Field(json_schema_extra=WRITTEN_AS_ONE)] = None
     """Observed state. Set by the operator."""
 
+    # Rules that read both spec and status, or the name, must be at the root of the object.
     rules: ClassVar[tuple[Rule, ...]] = (JOB_NAME, *JOB_RULES)

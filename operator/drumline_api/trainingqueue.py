@@ -44,6 +44,7 @@ class PoolQuota(ApiModel):
     (spec.user of the job) may hold together in this queue. Unset: no limit."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
+        # Only rules within one quota are here. Rules across queues need other objects.
         Rule(
             rule="!has(self.lendingLimitGpus) || self.lendingLimitGpus <= self.nominalGpus",
             message="lendingLimitGpus must be at most nominalGpus, because a queue lends only"
@@ -96,9 +97,11 @@ class TrainingQueueSpec(ApiModel):
     """TrainingQueue above this one. A parent and all queues below it form a cohort, in which queues
     can borrow unused quota. Unset: the queue neither borrows nor lends."""
     quotas: Annotated[
+        # 32 pools bound the rule about borrowing below, which visits each quota.
         list[PoolQuota], Field(min_length=1, max_length=32, json_schema_extra=keyed_by("gpuPool"))
     ]
     """Quotas, one per GpuPool. Jobs of this queue run only in these pools."""
+    # An empty list would close the queue, for which stopPolicy exists.
     namespaces: Annotated[
         list[Name] | None, Field(min_length=1, max_length=256, json_schema_extra=DISTINCT)
     ] = None
@@ -112,6 +115,7 @@ class TrainingQueueSpec(ApiModel):
     """If true, this queue pays for unclaimed foreign pods with GPUs. A pod is unclaimed if it has
     no queue label, or if its queue does not exist or is closed to the pod's namespace. If several
     queues set this, the oldest queue pays. Default: false."""
+    # The upper bound is HighestUserDefinablePriority. System classes lie above it.
     max_priority: Annotated[int, Field(ge=-2_147_483_648, le=1_000_000_000)] | None = None
     """Maximum priority value of jobs in this queue, also while they run. Unset: 1000000000, the
     highest value of a user-defined class."""
@@ -148,6 +152,7 @@ class TrainingQueueSpec(ApiModel):
     0."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
+        # CEL sees one object only. The status reports a parent that does not exist.
         Rule(
             rule="has(self.parent) || !self.quotas.exists(quota, has(quota.borrowingLimitGpus)"
             " || has(quota.lendingLimitGpus))",
@@ -160,6 +165,7 @@ class TrainingQueueSpec(ApiModel):
     @property
     def is_open_to_all(self) -> bool:
         """Return whether jobs of every namespace may use the queue, whatever their labels."""
+        # Both unset means all namespaces, which needs no read of their labels.
         return self.namespaces is None and self.namespace_selector is None
 
 
@@ -215,6 +221,7 @@ class TrainingQueueStatus(ApiModel):
     pending_workloads: int | None = None
     """Number of other pending workloads: gated pods, suspended Jobs and JobSets. Unset: none."""
     waiting_workloads: Annotated[
+        # The status is written often, so the list is short.
         list[WaitingWorkload] | None, Field(max_length=16, json_schema_extra=keyed_by("workload"))
     ] = None
     """First pending workloads, in scheduling order."""
@@ -240,11 +247,13 @@ class TrainingQueue(ApiModel):
 
     spec: TrainingQueueSpec
     """Desired state of the queue."""
+    # Atomic, so that managedFields has one entry for the whole status.
     status: Annotated[TrainingQueueStatus | None, Field(json_schema_extra=WRITTEN_AS_ONE)] = None
     """Observed state. Set by the operator."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         name_rule(kind="TrainingQueue", longest=63, why="pods carry it as a label"),
+        # Longer cycles need several objects. The operator reports them as a condition.
         Rule(
             rule="!has(self.spec.parent) || self.spec.parent != self.metadata.name",
             message="parent must be another queue; name the queue above this one or remove parent",

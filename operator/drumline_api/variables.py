@@ -8,6 +8,7 @@ from pydantic import Field
 
 from drumline_api.base import TOKEN_SECRET_SUFFIX, ApiModel, Rule
 
+# A template that set one of these would split the gang or connect it to another one.
 LAUNCHER_ENV: Final = (
     "MASTER_ADDR",
     "MASTER_PORT",
@@ -32,6 +33,7 @@ LAUNCHER_ENV: Final = (
 )
 """Variables that the operator sets for torchrun, JAX and MPI."""
 
+# NVIDIA_VISIBLE_DEVICES=all would give a container every GPU of its node.
 RESERVED_ENV: Final = (
     "LD_AUDIT",
     "LD_LIBRARY_PATH",
@@ -64,6 +66,7 @@ class EnvVarSource(ApiModel):
     """A key of a ConfigMap in the job's namespace."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
+        # Presence instead of a discriminator, as in the core API.
         Rule(
             rule="has(self.secretKeyRef) != has(self.configMapKeyRef)",
             message="valueFrom needs exactly one of secretKeyRef and configMapKeyRef",
@@ -92,9 +95,11 @@ class EnvVar(ApiModel):
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
+            # A list literal in CEL. Its cost is the number of names, which is fixed.
             rule=f"!self.name.startsWith('DRUMLINE_') && !(self.name in {list(RESERVED_ENV)!r})",
             message="name: Drumline sets this variable, or it affects the loader or the GPU"
             " runtime; remove it (the launch variables are always set)",
+            # The message has the name, because a list of variables may be long.
             message_expression="'name: Drumline sets %s, or it affects the loader or the GPU"
             " runtime; remove it (the launch variables are always set)'.format([self.name])",
             field_path=".name",
@@ -137,6 +142,7 @@ class EnvFromSource(ApiModel):
             message="envFrom needs exactly one of secretRef and configMapRef",
         ),
         Rule(
+            # Both directions: a reserved name that starts with the prefix, and a prefix of ours.
             rule=f"!{['DRUMLINE_', *RESERVED_ENV]!r}.exists(name, name.startsWith(self.prefix))"
             " && !self.prefix.startsWith('DRUMLINE_')",
             message="prefix: a key could set a variable of Drumline, the loader or the GPU"

@@ -22,6 +22,7 @@ from drumline_api.base import (
     relative_path,
 )
 
+# Prefixes: a mount below one of them is rejected too.
 RESERVED_MOUNTS: Final = (
     "/etc/hosts",
     "/etc/hostname",
@@ -57,6 +58,7 @@ class NamedVolume(ApiModel):
 class EmptyDir(ApiModel):
     """Scratch space of the pod."""
 
+    # An enum with the empty text, because Kubernetes uses it as the default.
     medium: Literal["", "Memory"] = ""
     """Memory: RAM, which counts toward the pod's memory limit. Default: the node's disk."""
     size_limit: Quantity | None = None
@@ -92,6 +94,7 @@ class CsiVolume(ApiModel):
     """Secret in the job's namespace that is passed to the driver."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
+        # The driver would receive the token with the operator's rights on agents.
         Rule(
             rule="!has(self.nodePublishSecretRef)"
             f" || !self.nodePublishSecretRef.name.endsWith('{TOKEN_SECRET_SUFFIX}')",
@@ -109,6 +112,7 @@ class ClaimRequests(ApiModel):
     """Size, such as 500Gi."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
+        # `quantity` needs Kubernetes 1.29 or later in CRD rules.
         Rule(
             rule="quantity(string(self.storage)).isGreaterThan(quantity('0'))",
             message="storage must be greater than 0; raise it",
@@ -129,6 +133,7 @@ class ClaimSpec(ApiModel):
 
     access_modes: Annotated[
         list[Literal["ReadWriteOnce", "ReadWriteOncePod", "ReadWriteMany"]] | None,
+        # A set of three values: order and duplicates have no meaning.
         Field(min_length=1, max_length=3, json_schema_extra=DISTINCT),
     ] = None
     """Access modes of the volume. Default: ReadWriteOnce."""
@@ -164,6 +169,7 @@ class EphemeralVolume(ApiModel):
 class Volume(ApiModel):
     """A volume of the pod: a name and exactly one source."""
 
+    # 63 characters, as for a volume of a pod.
     name: Name
     """Name for volumeMounts. Names that start with drumline- are reserved for the operator."""
     persistent_volume_claim: ClaimVolume | None = None
@@ -181,6 +187,7 @@ class Volume(ApiModel):
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
+            # A list of booleans counts the sources. Each has a constant cost.
             rule="[has(self.persistentVolumeClaim), has(self.configMap), has(self.secret),"
             " has(self.emptyDir), has(self.csi), has(self.ephemeral)]"
             ".filter(given, given).size() == 1",
@@ -188,6 +195,7 @@ class Volume(ApiModel):
             " emptyDir, csi and ephemeral",
         ),
         Rule(
+            # Reserved names let the operator add volumes without a conflict.
             rule="!self.name.startsWith('drumline-')",
             message="name: volume names that start with drumline- are reserved for the operator;"
             " choose another name",
@@ -202,11 +210,13 @@ class Volume(ApiModel):
     )
 
 
+# `split` and `exists` are bounded by the 512 characters of the path.
 _ABSOLUTE: Final = (
     "self.mountPath.startsWith('/') && self.mountPath != '/' && !self.mountPath.contains(':')"
     " && !self.mountPath.contains('//')"
     " && !self.mountPath.split('/').exists(part, part == '..' || part == '.')"
 )
+# Parents of reserved folders would hide them, so they are compared exactly.
 _RESERVED_MOUNT: Final = (
     f"!{list(RESERVED_MOUNTS)!r}.exists(taken, self.mountPath == taken"
     " || self.mountPath.startsWith(taken + '/'))"
@@ -241,5 +251,6 @@ class VolumeMount(ApiModel):
             " kernel folders); choose another folder",
             field_path=".mountPath",
         ),
+        # Optional: `has` comes first, because CEL fails on an absent field.
         relative_path("subPath", optional=True),
     )

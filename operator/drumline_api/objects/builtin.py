@@ -12,6 +12,7 @@ import msgspec
 
 from drumline_api.objects.base import Metadata, ObjectMetadata, ObjectPart
 
+# Kinds use different words for the same state, so one set serves all of them.
 ENDS: Final = frozenset({"Complete", "Completed", "Succeeded", "Failed"})
 """Condition types of a workload that has ended."""
 
@@ -41,6 +42,7 @@ class ResourceRequirements(ObjectPart, frozen=True):
 class Container(ObjectPart, frozen=True):
     """One container of a pod's spec."""
 
+    # The name joins specs and statuses of containers.
     name: str = ""
     resources: ResourceRequirements = ResourceRequirements()
     restart_policy: str = ""
@@ -84,6 +86,7 @@ class PodNodeTerms(ObjectPart, frozen=True):
 class PodNodeAffinity(ObjectPart, frozen=True):
     """Node affinity."""
 
+    # The name in the API is too long for code, so the field has a short name here.
     required: PodNodeTerms | None = msgspec.field(
         default=None, name="requiredDuringSchedulingIgnoredDuringExecution"
     )
@@ -123,6 +126,7 @@ class PlacedPodSpec(PodSpec, frozen=True):
     A raw field keeps the whole document in memory.
     """
 
+    # Raw fields are decoded only for pods of a queue, which are a small part of all pods.
     node_selector: msgspec.Raw = msgspec.Raw(b"null")
     affinity: msgspec.Raw = msgspec.Raw(b"null")
     tolerations: msgspec.Raw = msgspec.Raw(b"null")
@@ -138,6 +142,7 @@ class Waiting(ObjectPart, frozen=True):
 class Terminated(ObjectPart, frozen=True):
     """Result of a container that has ended."""
 
+    # Required: a terminated state always has an exit code.
     exit_code: int
     reason: str = ""
     message: str = ""
@@ -156,6 +161,7 @@ class ContainerStatus(ObjectPart, frozen=True):
 
     name: str
     ready: bool = False
+    # The camelCase rule gives `imageId`, and the API has `imageID`.
     image_id: str = msgspec.field(default="", name="imageID")
     state: ContainerState = ContainerState()
     allocated_resources: Quantities | None = None
@@ -175,6 +181,7 @@ class PodStatus(ObjectPart, frozen=True):
     phase: str = "Pending"
     reason: str = ""
     message: str = ""
+    # An exception of the API's spelling, as above.
     pod_ip: str = msgspec.field(default="", name="podIP")
     start_time: str | None = None
     nominated_node_name: str | None = None
@@ -194,6 +201,7 @@ class BatchJobSpec(ObjectPart, frozen=True):
     """A Job's spec."""
 
     template: TemplateOfPods
+    # Null and absent both mean 1 here, and the reader applies the default.
     parallelism: int | None = None
     completions: int | None = None
     active_deadline_seconds: int | None = None
@@ -225,6 +233,7 @@ class WorkloadStatus(ObjectPart, frozen=True):
 
 def has_ended(conditions: Iterable[Condition] | None) -> bool:
     """Return whether one of these conditions reports that a workload has ended."""
+    # A condition with status False is history, for example after a suspended Job resumed.
     return any(each.type in ENDS and each.status == "True" for each in conditions or ())
 
 
@@ -338,6 +347,7 @@ class ResourceQuotaSpec(ObjectPart, frozen=True):
     """A ResourceQuota's spec."""
 
     hard: Quantities | None = None
+    # Scopes and the selector must all match, so both are read.
     scopes: list[str] | None = None
     scope_selector: ScopeSelector | None = None
 
@@ -360,6 +370,7 @@ class ResourceQuota(ObjectPart, frozen=True):
 class VolumeNodeTerm(ObjectPart, frozen=True):
     """One term of a volume's node affinity; `matchFields` compares the node's name."""
 
+    # Labels and fields are separate lists in the API, and both must match.
     match_expressions: list[PodNodeExpression] | None = None
     match_fields: list[PodNodeExpression] | None = None
 
