@@ -171,8 +171,8 @@ class LeaderComponents:
 
     def start(self, group: asyncio.TaskGroup) -> None:
         """Start scheduler, workers and reporter in `group`."""
+        # Phases: restore statuses, wire the loops, start them. None runs before this task yields.
         policy = policy_of(self._term.settings.scheduling)
-        # Phase 1: restore what the last leader has written into statuses.
         usage = self._restore_statuses(policy)
         forecasts = Forecasts(
             state=self._state,
@@ -183,7 +183,6 @@ class LeaderComponents:
             caught_up=self._caught_up,
             metrics=self._term.metrics.forecasts,
         )
-        # Phase 2: wire the loops. None of them runs before this task yields.
         node_requests = self._wire_node_requests()
         guard = self._wire_guard()
         messages = self._wire_messages(node_requests, forecasts)
@@ -204,10 +203,8 @@ class LeaderComponents:
             admission=self._start_admission(group),
             enqueue=self._queue.add,
         )
-        # Phase 3: start the loops. A failure of one ends the group, and with it the process.
         self._start_workers(group)
         group.create_task(scheduler.run())
-        # Running gangs need no leader at first. Waiting gangs do.
         group.create_task(self._look_at_all(after=scheduler.first_cycle_over))
         group.create_task(node_requests.run())
         group.create_task(guard.run())
@@ -215,16 +212,13 @@ class LeaderComponents:
         group.create_task(forecasts.run())
         announcements = check_announcements(self._state, enqueue=self._queue.add, wake=self._wake)
         group.create_task(announcements)
-        # After the forecasts, which it reports.
         self._reporter = self._wire_reporter(usage, node_requests, forecasts)
         group.create_task(self._reporter.run())
         group.create_task(self._recorder.run())
         group.create_task(self._wire_orphan_sweep().run())
         group.create_task(self._shared.run())
-        # Only clusters with DRA have devices to bind.
         if self._informers.devices is not None:
             group.create_task(self._wire_binder().run())
-        # Writes without an answer are looked up once the caches show them.
         group.create_task(self._writer.settle_doubts())
         # Last: events reach the components only when all of them exist.
         self._caches.lead(
