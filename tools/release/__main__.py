@@ -12,7 +12,7 @@ from typing import Any
 
 from tools.cluster.model import ClusterError
 from tools.cluster.progress import Progress
-from tools.release import chart, provenance, sbom, vex
+from tools.release import chart, krew, provenance, sbom, vex
 from tools.release.debian import ARCHITECTURES
 from tools.release.images import Image, RecipeError, write_image
 from tools.release.oci import encoded, pack
@@ -36,6 +36,8 @@ class Wanted:
 
     architectures: Mapping[str, Sequence[str]]
     key: Path
+    address: str | None = None
+    """URL of the folder that will serve the release, for krew's manifest."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -53,10 +55,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--key", type=Path, default=KEY, help=f"PEM file; default: {KEY}, made if absent"
     )
+    parser.add_argument(
+        "--address", metavar="URL", help="folder that will serve the release, for krew's manifest"
+    )
     options = vars(parser.parse_args(argv))
     wanted = Wanted(
         architectures={image: options[image] for image in USUAL if options[image]},
         key=options["key"],
+        address=options["address"],
     )
     try:
         make(FOLDER, wanted=wanted, source=read_source())
@@ -75,8 +81,10 @@ def make(folder: Path, *, wanted: Wanted, source: Source) -> None:
     staged = folder.with_name(f"{folder.name}.new")
     shutil.rmtree(staged, ignore_errors=True)
     staged.mkdir(parents=True)
-    with progress.step("wheels"):
-        build_wheels(staged, source=source)
+    with progress.step("wheels, and the plugin of kubectl"):
+        wheels = build_wheels(staged, source=source)
+        (wheel,) = [each for each in wheels if each.name.startswith("drumline-")]
+        krew.write_plugin(staged, wheel, source=source, address=wanted.address)
     images = [
         _write_image(staged, name, architectures, source=source, progress=progress)
         for name, architectures in wanted.architectures.items()
