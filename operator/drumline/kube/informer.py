@@ -236,10 +236,9 @@ class Informer(Generic[V]):
         Failures of the server end in pauses; the caller bounds the wait.
         """
         attempt = 0
+        # The caller has its own deadline, so this loop only spaces out the attempts.
         while True:
             try:
-                # The caller has its own deadline, so this loop needs none. It only spaces out the
-                # attempts.
                 if self.is_forbidden:  # what was dropped is older than the version seen here
                     return await self._list()
                 return await self._catch_up()
@@ -383,9 +382,8 @@ class Informer(Generic[V]):
             path=self.resource.path(namespace=self._selection.namespace),
             query=self._selection.query()
             | {
-                # Bookmarks move the version forward on quiet kinds. Without them a resume would get
-                # 410.
                 "watch": "true",
+                # Bookmarks move the version forward on quiet kinds. Without them a resume gets 410.
                 "allowWatchBookmarks": "true",
                 # The server sends all events after this version. Without it, a watch starts with
                 # synthetic ADDEDs.

@@ -130,7 +130,7 @@ async def replace(
         Conflict: It is not.
         KubeError: Anything else.
     """
-    # PUT compares the body's resourceVersion in the etcd transaction. An empty one would overwrite.
+    # PUT compares the body's resourceVersion in the etcd transaction, so a lost race answers 409.
     path = resource.path(namespace=namespace, name=name)
     return await _send(client, Verb.UPDATE, resource, path=path, body=_bytes(body), sending=sending)
 
