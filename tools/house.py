@@ -106,6 +106,17 @@ def modules(folder: Path) -> list[Module]:
     return [Module(path) for path in paths]
 
 
+def code_lines(function: Function, text: Sequence[str]) -> int:
+    """Lines from `def` to the end without those of comments alone.
+
+    Args:
+        function: to be measured.
+        text: lines of its file.
+    """
+    lines = text[function.lineno - 1 : function.end_lineno]
+    return sum(not line.lstrip().startswith("#") for line in lines)
+
+
 def length(function: Function) -> int:
     """Lines from `def` to the end."""
     return (function.end_lineno or function.lineno) - function.lineno + 1

@@ -82,8 +82,8 @@ Lines = Mapping[str, Sequence[JobObject]]
 def lines(jobs: Iterable[JobObject], priorities: Iterable[builtin.PriorityClass]) -> Lines:
     """Return the waiting jobs of each queue in the operator's order."""
     values = {each.metadata.name: each.value for each in priorities}
-    # The API server admits only one default class, so `max` only matters after a race.
-    default = max((each.value for each in priorities if each.global_default), default=0)
+    # The API server takes the lowest one where a race has left several defaults.
+    default = min((each.value for each in priorities if each.global_default), default=0)
     waiting: dict[str, list[tuple[int, float, str, JobObject]]] = defaultdict(list)
     for job in jobs:
         if is_in_line(job):

@@ -43,7 +43,7 @@ def trace_of(cluster: ClusterObjects, *, anonymous: bool) -> ExportedTrace:
         anonymous: whether jobs, users and queues are numbered.
     """
     priorities = {each.metadata.name: each.value for each in cluster.priorities}
-    default = max((each.value for each in cluster.priorities if each.global_default), default=0)
+    default = min((each.value for each in cluster.priorities if each.global_default), default=0)
     submitted = [
         (begin, job)
         for job in cluster.jobs

@@ -161,7 +161,12 @@ class Section:
         if node.tag not in _NUMBERS:
             raise self._error(name, f"must be a number, got {node.value!r}", at=node)
         # YAML 1.1 allows underscores anywhere in a number, Python only between digits.
-        value = float(str(node.value).replace("_", ""))
+        try:
+            value = float(str(node.value).replace("_", ""))
+        except ValueError:  # YAML has numbers that are none here, such as `.inf` and `0x10`
+            raise self._error(
+                name, f"must be a decimal number, got {node.value}", at=node
+            ) from None
         if not least <= value < float("inf"):
             raise self._error(name, f"must be at least {least:g}, got {node.value}", at=node)
         return value

@@ -123,6 +123,12 @@ def test_everything_a_file_can_say() -> None:
         ("userLimit:", "userLimits:", "c.yaml, line 14, field queues[1].userLimits: unknown field"),
         ("count: 3", "count: 0", "c.yaml, line 5, field pools[0].nodes[0].count: must be at le"),
         ("count: 3", "count: '3'", "c.yaml, line 5, field pools[0].nodes[0].count: must be a n"),
+        ("count: 3", "count: 0x10", "c.yaml, line 5, field pools[0].nodes[0].count: must be a d"),
+        (
+            "weight: 2.5",
+            "weight: .inf",
+            "c.yaml, line 15, field queues[1].weight: must be a decimal",
+        ),
         ("count: 3", "count: 1.5", "c.yaml, line 5, field pools[0].nodes[0].count: must be a w"),
         ("rack: 2", "row: 2", "c.yaml, line 5, field pools[0].nodes[0].domainNodes: pool h100"),
         ("rack: 2", "rack: 0", "c.yaml, line 5, field pools[0].nodes[0].domainNodes: a rack mu"),
