@@ -108,7 +108,7 @@ LINKS = {
         Link(name="ethernet-400g", bandwidth=50e9, latency=12e-6),
     )
 }
-"""One port for each GPU, by its line rate; a cluster file may name any other bandwidth."""
+"""Known links by name: one port per GPU at its line rate. A cluster file may state another."""
 LINK_LATENCY = 4e-6
 """Seconds per message inside a domain."""
 

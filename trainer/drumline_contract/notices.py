@@ -1,4 +1,4 @@
-"""Save notices (spot, maintenance, preemption): save at the next step boundary. And the answer."""
+"""Notices (spot, maintenance, preemption) that ask for a save at a step boundary, and answers."""
 
 from __future__ import annotations
 

@@ -32,8 +32,9 @@ class Snapshot:
     spent_prices: Mapping[str, Mapping[int, int]] = field(
         default_factory=dict[str, Mapping[int, int]]
     )
-    """Like `spent`, each GPU-second times the price of its pool at that time: a cost x 3600 in
-    millionths."""
+    """Like `spent`, with each GPU-second multiplied by the price of its pool at that time.
+
+    Divided by 3600 it is the cost in millionths."""
     spent_by_user: Mapping[str, Mapping[str, Mapping[int, int]]] = field(
         default_factory=dict[str, Mapping[str, Mapping[int, int]]]
     )

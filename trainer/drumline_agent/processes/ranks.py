@@ -1,4 +1,4 @@
-"""Interface of a pod's ranks to its part in the gang, for all kinds of ranks.
+"""Interface between an agent and the ranks of its pod, the same for all kinds of ranks.
 
 `LocalRanks` forks the bundled trainer from a zygote. `commands.CommandRanks` starts a command of
 the user's image.

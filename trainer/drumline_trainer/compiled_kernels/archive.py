@@ -70,10 +70,10 @@ def seal(folder: Path, *, program: str, key: bytes, began_ns: int) -> bytes:
 
 
 def unseal(sealed: bytes, folder: Path, *, program: str, key: bytes) -> None:
-    """Make the folder with these files, whole or not at all; one that has files stays as it is.
+    """Unpack the sealed files into `folder`, all or none. A folder with files stays unchanged.
 
     Raises:
-        RefusedError: another key, another program or other bytes were signed.
+        RefusedError: the signature does not fit this key, program and content, or the file is bad.
         OSError: the folder cannot be written.
     """
     header = _HEADER.match(sealed)

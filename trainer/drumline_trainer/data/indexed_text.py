@@ -47,7 +47,7 @@ class IndexedTextError(ConfigError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexedText:
-    """One or several of them as `data.text_dataset.TokenStream`."""
+    """Tokens of one or several indexed datasets, as a `data.text_dataset.TokenStream`."""
 
     corpus: Corpus
     """The .bin files: whatever changes while a run reads it is an error."""

@@ -1,10 +1,10 @@
 """Bounds on the bytes that each rank sends and receives in a round of an exchange.
 
 A sender offers rows to as many receivers as a round's bytes allow. Each receiver grants as many
-rows as a round allows it. Both use the same rule (`shares`). From the offer and the granted bytes
-both know the rows (`rows_within`). Rows that were not granted are offered again.
+rows as a round allows it. Both use the same rule (`shares`). Both derive the same rows from the
+offer and the granted bytes (`rows_within`). Rows that were not granted are offered again.
 
-Example: rows of 4 MiB are for 1,023 others. Each is sent some 32 KiB in a round.
+Example: 4 MiB of small rows go to each of 1,023 others. A round of 32 MiB gives each 32 KiB.
 """
 
 from __future__ import annotations

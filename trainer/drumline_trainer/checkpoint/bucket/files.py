@@ -38,7 +38,7 @@ _RANGES_AHEAD: Final = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BucketFiles:
-    """A `StepFiles` of a bucket; what the index does not name is not committed."""
+    """Files of one checkpoint in a bucket, committed once `index.json` names their place."""
 
     bucket: ObjectBucket
     place: str
