@@ -30,6 +30,7 @@ REASONS: Final[Mapping[str, str]] = {
     "epochs": "how many steps there are; tests/unit/trainer/data/test_run_data.py",
     "heartbeat_seconds": "how often a rank says where it stands",
     "data.cache_bytes": "how much of streamed shards is kept; tests/unit/trainer/data",
+    "checkpoint.continue_from": "whose checkpoints count; tests/unit/trainer/checkpoint",
     "checkpoint.export_every_steps": _LOOKS,
     "checkpoint.export_keep": _LOOKS,
     "evaluation.prompts": _LOOKS,
