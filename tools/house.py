@@ -55,8 +55,12 @@ class Module:
         return parsed(self.text)
 
     @cached_property
+    def text_lines(self) -> list[str]:
+        return self.text.splitlines()
+
+    @property
     def lines(self) -> int:
-        return len(self.text.splitlines())
+        return len(self.text_lines)
 
     def functions(self) -> Iterator[Function]:
         return (node for node in ast.walk(self.tree) if isinstance(node, Function))
@@ -106,20 +110,10 @@ def modules(folder: Path) -> list[Module]:
     return [Module(path) for path in paths]
 
 
-def code_lines(function: Function, text: Sequence[str]) -> int:
-    """Lines from `def` to the end without those of comments alone.
-
-    Args:
-        function: to be measured.
-        text: lines of its file.
-    """
-    lines = text[function.lineno - 1 : function.end_lineno]
+def code_lines(function: Function, module: Module) -> int:
+    """Lines of a function of this module, without those of comments alone."""
+    lines = module.text_lines[function.lineno - 1 : function.end_lineno]
     return sum(not line.lstrip().startswith("#") for line in lines)
-
-
-def length(function: Function) -> int:
-    """Lines from `def` to the end."""
-    return (function.end_lineno or function.lineno) - function.lineno + 1
 
 
 def parameters(function: Function) -> int:
@@ -154,7 +148,7 @@ def figures(these: Sequence[Module]) -> dict[str, str]:
     """Every figure of a package, in words."""
     functions = [function for module in these for function in module.functions()]
     classes = [node for module in these for node in module.classes()]
-    lengths = sorted(length(function) for function in functions)
+    lengths = sorted(code_lines(each, module) for module in these for each in module.functions())
     lines = sum(module.lines for module in these)
     comments = sum(module.own_line_comments() for module in these)
     text = "\n".join(module.text for module in these)
@@ -208,7 +202,7 @@ def main(arguments: Sequence[str]) -> int:
     print(f"\nclass names defined in more than one module, of both: {len(repeated)}")
     print("  " + ", ".join(f"{name} x{len(paths)}" for name, paths in repeated.items()))
     longest = sorted(
-        ((length(f), f.name, m.path.name) for m in both for f in m.functions()), reverse=True
+        ((code_lines(f, m), f.name, m.path.name) for m in both for f in m.functions()), reverse=True
     )
     print("longest: " + ", ".join(f"{file}:{name} {n}" for n, name, file in longest[:8]))
     largest = sorted(

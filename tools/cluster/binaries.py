@@ -47,32 +47,15 @@ Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Binary:
+class Binary(Source):
     """One program: its source, its official release, and how long a cold build takes."""
 
     name: str
-    module: str
-    package: str
-    version: str
     build_seconds: int
     """Alone, with empty caches, on two idle cores."""
-    ldflags: str = ""
-    replaces: str = ""
-    """A line of its own go.mod: the replacements of a module count in no other."""
     release: Release | None = None
     shares: bool = False
     """Whether it is built by one command with the others that share packages of k8s.io."""
-
-    @property
-    def source(self) -> Source:
-        """The Go source."""
-        return Source(
-            module=self.module,
-            package=self.package,
-            version=self.version,
-            ldflags=self.ldflags,
-            replaces=self.replaces,
-        )
 
 
 def kubernetes_version(environment: Mapping[str, str]) -> str:
@@ -255,7 +238,8 @@ def ensure_binaries(names: Iterable[str], *, say: Say) -> dict[str, Path]:
         # another process may have built some meanwhile
         absent = [binary for binary in absent if not binary_path(binary.name).exists()]
         if absent:
-            _take_kubectl_of_this_machine(say=say)
+            if CATALOGUE["kubectl"] in absent:
+                _take_kubectl_of_this_machine(say=say)
             came = _download(missing(binary.name for binary in absent), say=say)
             _build([b for b in absent if b.name not in came], say=say)
     return {name: binary_path(name) for name in wanted}
@@ -264,12 +248,13 @@ def ensure_binaries(names: Iterable[str], *, say: Say) -> dict[str, Path]:
 def _take_kubectl_of_this_machine(*, say: Say) -> None:
     """Link to a kubectl of the machine within one minor: Kubernetes supports that skew."""
     own, place = shutil.which("kubectl"), binary_path("kubectl")
-    if own is None or place.exists() or not place.parent.exists():
+    if own is None:
         return
     told = subprocess.run(
         [own, "version", "--client"], check=False, capture_output=True, text=True
     ).stdout
     if kubectl_serves(told, version=KUBERNETES_VERSION):
+        place.unlink(missing_ok=True)  # a link to an earlier kubectl that is gone
         place.symlink_to(own)
         say(f"  kubectl: {own} is within one minor of {KUBERNETES_VERSION}")
 
@@ -324,7 +309,7 @@ def _build_group(group: Sequence[Binary], *, say: Say) -> None:
     """Build programs by one command and move each to its place."""
     listed = ", ".join(f"{binary.name} {binary.version}" for binary in group)
     started = time.monotonic()
-    sources = {binary.name: binary.source for binary in group}
+    sources = {binary.name: binary for binary in group}
     with tempfile.TemporaryDirectory(dir=binary_path(group[0].name).parent) as scratch:
         try:
             build(sources, Path(scratch), say=lambda line: say(f"  {line}"))
