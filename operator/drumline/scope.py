@@ -33,11 +33,11 @@ class InstallationScope:
         )
 
     def covers(self, namespace: str) -> bool:
-        """Whether this installation manages the jobs of this namespace."""
+        """Return whether this installation manages the jobs of this namespace."""
         return not self.namespaces or namespace in self.namespaces
 
     def may_check(self, namespace: str) -> bool:
-        """Whether jobs of this namespace may request quarantined nodes.
+        """Return whether jobs of this namespace may request quarantined nodes.
 
         Jobs of the platform that check nodes may. Tenants may not: otherwise a tenant could report
         a node as bad and then use it alone.

@@ -68,7 +68,7 @@ class ManifestDocument:
 
     def blame(self, path: str, problem: str) -> BadInput:
         """Return the error that the field at `path` is wrong, with its file and line."""
-        # An object from an argument has no file, so there is no line to report.
+        # An object from an argument has no file, so the error names no line.
         if self.find is None:
             return BadInput(f"{self.file}: {plain(problem)}")
         return BadInput(f"{self.file}, line {line_of(self.find(), path)}: {plain(problem)}")

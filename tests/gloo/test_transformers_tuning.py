@@ -41,7 +41,7 @@ SHORT: dict[str, Any] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Runs:
-    """Of one model on one data set."""
+    """Runs of one model on one data set."""
 
     gangs: GangStarter
     model: Path

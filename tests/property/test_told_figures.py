@@ -56,7 +56,7 @@ async def test_every_figure_is_that_of_the_oracle() -> None:
 
 @dataclass(frozen=True)
 class _Scene:
-    """What is scene of one cluster."""
+    """Figures of one generated cluster."""
 
     scene: ToldCluster
     metrics: Metrics
@@ -120,7 +120,7 @@ class _Scene:
             open_pools = {each["gpuPool"] for each in specs[name]["quotas"]}
             for quota in row.quotas:
                 key = name, quota.pool
-                # Where a queue has no quota, it pays for no pods.
+                # A queue without quota in a pool pays for no pods there.
                 pods = foreign[key] if quota.pool in open_pools else 0
                 figure = held[key] + pods
                 yield f"queue {name}, held of {quota.pool}", figure, quota.used_gpus

@@ -57,7 +57,7 @@ class ToldCluster:
     foreign: Counter[str] = field(default_factory=Counter[str])
     """GPUs by node that pods of other workloads hold."""
     began_to_wait: dict[str, float] = field(default_factory=dict[str, float])
-    """By job: when it last began to wait."""
+    """Time at which each job last began to wait."""
 
     def of(self, kind: str) -> list[Json]:
         """Return the objects of a kind."""

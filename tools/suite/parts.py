@@ -91,7 +91,7 @@ BINARIES = (
     "jobset",
 )
 BINARIES_GROUP = "binaries"
-"""Of the part that must end before any other begins."""
+"""Group of the part that must end before any other begins."""
 PARTS = (
     # instant where the cache has them; otherwise about 10 min for all of two cores
     Part(

@@ -106,7 +106,7 @@ def moving_bytes(held: HeldActivations) -> float:
 def _full_places(setup: TrainingSetup) -> tuple[int, ...]:
     """Return the places of the pipeline that may be the fullest.
 
-    Of places with as many layers and the same ends of the model, only the one with the most
+    Among places with equal layers and equal ends of the model, only the one with the most
     micro-batches in flight can be the fullest.
     """
     layout = setup.layout

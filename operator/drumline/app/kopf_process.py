@@ -135,7 +135,7 @@ def _run_kopf(
         with asyncio.Runner(loop_factory=lambda: SignalledLoop(on_signal)) as runner:
             runner.run(_kopf(registry, identity=identity, thread=thread))
     except Exception:
-        # Any exception: Kopf raises what its watches raise, and the process must go on.
+        # Kopf passes on every exception of its watches. The process must continue.
         log.exception("kopf_ended", retry_in_seconds=RETRY_SECONDS)
         return False
     return True

@@ -89,7 +89,7 @@ def pools_of(job: JobObject, queue: StoredTrainingQueue | None) -> frozenset[str
     if queue is None:
         return frozenset(named or ())
     quotas = frozenset(quota.gpu_pool for quota in queue.spec.quotas)
-    # A named pool without quota is no candidate.
+    # A pool that the job names, but in which the queue has no quota, cannot be used.
     return quotas if named is None else quotas.intersection(named)
 
 

@@ -237,7 +237,7 @@ def _starting(
 def _waiting(
     before: KnownOutlook, job: NotifiableJob, *, now: float, patience: Patience
 ) -> tuple[KnownOutlook, OutlookChange | None]:
-    # The wait after a suspension starts anew. The time of the suspension is no delay.
+    # The wait starts again after a suspension. Suspended time does not count as a delay.
     if before.outlook is Outlook.SUSPENDED:
         before = _known(before, Outlook.WAITING, at=seconds(job.queued_at) or now)
     if _is_preempted(before, job):

@@ -165,7 +165,7 @@ def local_files(source: Path) -> Iterator[CopiedFile]:
     """Yield the regular files of a folder, or the file itself. Links are left out.
 
     Raises:
-        BadInput: there is no such file or folder.
+        BadInput: the file or folder does not exist.
     """
     try:
         # A path of the user may be a link. Links inside the folder are skipped.
@@ -243,7 +243,7 @@ def _piped(source: BinaryIO, command: Sequence[str], progress: CopyProgress, *, 
         command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     ) as process:
         pipe = cast("BinaryIO", process.stdin)
-        # A broken connection is no error here: the bytes that arrived are asked for.
+        # A connection may break: the remote side then reports how many bytes have arrived.
         with suppress(BrokenPipeError):
             while data := source.read(_CHUNK):
                 pipe.write(data)
@@ -319,7 +319,7 @@ def _digest_here(file: Path, size: int) -> tuple[int, str]:
 
 
 def _asked(command: Sequence[str]) -> str:
-    """Return the output of a short question; it is asked again if there is no answer.
+    """Run a short remote command and return its output. Repeat it if no answer comes.
 
     Raises:
         NotAnswered: it fails.

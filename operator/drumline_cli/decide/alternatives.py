@@ -231,7 +231,7 @@ class _World:
             victims=tuple(victim.key for victim in victims),
             gpu_seconds_lost=lost,
             cost_once=""
-            # Without victims there is no cost, even if the pool has a price.
+            # If no job is evicted, nothing is lost, even if the pool has a price.
             if pool.price is None or not victims
             else exact_text(cost(gpu_seconds=ceil(lost), price=pool.price)),
         )

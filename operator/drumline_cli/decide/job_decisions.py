@@ -254,7 +254,7 @@ def _with_cost(row: JobDecision, pool: Pool | None, gang: Gang) -> JobDecision:
     if pool.price is None:
         return replace(row, capacity=str(pool.capacity))
     longest = gang.max_runtime_seconds
-    # Without a maximum runtime there is no upper bound for the cost.
+    # The cost has an upper bound only if the job has a maximum runtime.
     seconds = None if longest is None else gpus * ceil(longest)
     return replace(
         row,

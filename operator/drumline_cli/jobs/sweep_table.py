@@ -59,7 +59,7 @@ def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
     """Return the table of a sweep, or the names of all sweeps of the namespace.
 
     Raises:
-        CommandError: there is no such sweep, or the cluster refuses.
+        CommandError: the sweep does not exist, or the cluster refuses.
     """
     credentials = chosen_credentials(chosen, environment)
     namespace = chosen.namespace or credentials.namespace

@@ -196,7 +196,7 @@ def _budgets(report: JobReport, ink: _Ink) -> list[str]:
 
 def budget_sentence(budget: RestartBudget) -> str:
     """Return the remaining budget, and when more becomes available."""
-    # Without a limit there is no number of remaining restarts.
+    # Remaining restarts can be counted only if the job has a limit.
     if budget.left is None or budget.allowed is None:
         return f"no limit; {count(budget.total)} so far"
     back = ""

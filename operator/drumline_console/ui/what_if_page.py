@@ -169,7 +169,7 @@ def _starts(row: ChangedDecision, *, as_of: float) -> str:
 def _start(decision: JobDecision | None, *, as_of: float) -> str:
     if decision is None:
         return NOTHING
-    # A placed job starts in this cycle, so there is no forecast.
+    # A placed job starts in this cycle, so it needs no forecast.
     if decision.verdict is JobVerdict.PLACED:
         return "at once"
     if decision.verdict is not JobVerdict.WAITS:

@@ -2,7 +2,7 @@
 
 An autoscaler answers node by node and promises nothing, so a demand is kept as one, for one gang:
 
-    asked ──► the gang starts: the demand is no longer visible ──► over once its pods are there
+    asked ──► the gang starts: the demand is no longer visible ──► over when its pods exist
       │
       ├─────► the gang would not start with it (quota, deleted, suspended) ──► over
       └─────► refused, or timeout ──► over; this zone grows as far again only after a pause
@@ -229,7 +229,7 @@ def _backoffs(
         pause = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0**doublings)
         current = backoffs.get(place)
         is_open = current is not None and now < current.until
-        # Of several failed demands the smallest pool size counts: not even that many nodes came.
+        # The smallest pool size of several failed demands counts: not even that many nodes came.
         goals = [demand.pool_nodes, *([current.pool_nodes] if current and is_open else [])]
         backoffs[place] = NodeBackoff(
             pool=demand.pool,

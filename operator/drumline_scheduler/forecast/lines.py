@@ -99,6 +99,6 @@ class Lines:
             if rank < each:
                 ranked.append((rank, number, gang))
             before.update(lines)
-        # By rank first, so that long lines do not take the places of short ones.
+        # Rank decides first, so that long lines do not take the places of short ones.
         chosen = sorted(ranked, key=lambda entry: entry[:2])[:most]
         return [gang for _, _, gang in sorted(chosen, key=lambda entry: entry[1])]

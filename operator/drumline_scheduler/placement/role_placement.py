@@ -192,8 +192,8 @@ class RolePlacer:
         by_kind: dict[Frontier, list[int]] = defaultdict(list)
         for ordinal in span:
             by_kind[self.frontiers.by_node[ordinal]].append(ordinal)
-        # Of equal nodes no more than the number of role pods can be
-        # used, so the others are dropped.
+        # Role pods cannot use more equal nodes than there are role pods,
+        # so the other nodes are dropped.
         enough = sum(mix.combinations[target])
 
         def rank(ordinal: int) -> tuple[bool, tuple[int, int], int]:

@@ -152,8 +152,8 @@ class RolesInOrder:
             after = index.shape.slots_in_each(free - room[:, None] * request)
             # Main slots lost for each role pod on the node, on average.
             cost = np.where(index.counted, slots - after, 0) / np.maximum(room, 1)
-            # By domain, then by cost, then nodes of the gang, then nodes
-            # with few free GPUs and slots.
+            # Order: domain, cost, nodes of the gang, then nodes with few
+            # free GPUs and slots.
             order = np.lexsort((slots, np.maximum(free[:, 0], 0), self._away(), cost, of))
             room = room[order]
             before = np.cumsum(room) - room

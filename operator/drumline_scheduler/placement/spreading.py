@@ -1,6 +1,6 @@
 """Balanced placement: the fewest domains that hold the pods, with shares as even as possible.
 
-Of all ways to use the fewest domains, the smallest share is as large as possible. Then the largest
+The smallest share is as large as the fewest domains allow. Then the largest
 share is as small as possible. The domains with the most slots allow both at once. Each share is
 then given to the tightest domain that holds it, so that roomy domains stay free.
 

@@ -152,7 +152,7 @@ class QuotaLedger:
         Args:
             gang: the nominated gang.
             pool: the pool of its nominated nodes.
-            size: its number of main pods; None: it is no longer nominated.
+            size: its number of main pods; None: its nomination ended.
         """
         leaf = self.tree.leaf_of[gang.queue]
         moves = any(

@@ -119,7 +119,7 @@ class AgentSettings:
         folder, bucket = _checkpoints(environ.get(Env.CHECKPOINT_FOLDER, ""))
         # The pod's address family decides: a cluster may have one of the two only.
         everywhere = "::" if ":" in pod_ip else "0.0.0.0"
-        # Who this pod is, then where it listens and writes, then time limits.
+        # First the identity of the pod, then its addresses and folders, then time limits.
         return cls(
             namespace=_text(environ, Env.NAMESPACE),
             job=_text(environ, Env.JOB),

@@ -5,7 +5,7 @@
     model.layers.0.mlp.experts.lora_A.weight               of down_proj: X·R F
     model.layers.0.mlp.experts.lora_B.weight               D R·X
 
-Where one of the two has an adapter, its name has no `base_layer`. In GPT-OSS rows of gate and up
+If only one of the two has an adapter, its name has no `base_layer`. In GPT-OSS rows of gate and up
 alternate.
 
 Shapes: X experts, R rank, D hidden, F feed-forward, O outputs, I inputs.

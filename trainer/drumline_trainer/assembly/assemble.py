@@ -269,7 +269,7 @@ def _pipelined(
         world=world,
         micro_batches=_micro_batch_spec(config, world),
         loss=parallel_model.loss,
-        # Where backward passes are split, torch bypasses the hooks of gradients, so the schedule
+        # Torch bypasses gradient hooks if backward passes are split, so the schedule
         # calls `stage_done`.
         stage_done=parallel_model.weights.stage_done,
         clock=clock,

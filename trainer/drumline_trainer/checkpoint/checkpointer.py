@@ -385,7 +385,7 @@ class Checkpointer:
                 )
 
     def _verified_with(self, step: int) -> list[int]:
-        # As many as are kept: older ones are pruned anyway.
+        # Older ones than those kept are pruned anyway.
         return [*(kept for kept in self.verified if kept != step), step][-self.keep :]
 
     def read_back(self, saved: SavedCheckpoint) -> Vote:

@@ -2,7 +2,7 @@
 
 Admission adds the overhead of a pod's RuntimeClass to its requests, and the node selector and the
 tolerations of the class to its own. The scheduler counts all three before the first pod exists.
-Where the kind may not be read, the overhead is learned from the first pod.
+If the operator may not read the kind, it learns the overhead from the first pod.
 """
 
 from __future__ import annotations

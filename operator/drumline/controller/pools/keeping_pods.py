@@ -2,7 +2,7 @@
 
 An autoscaler does not remove a node on which a pending pod would fit. So one such pod represents
 each kept node. It requires no right to change nodes. The next leader finds it, and deletes it when
-the node is no longer kept. The pods of a starting gang are deleted before its first pod is bound.
+the node may be removed. The pods of a starting gang are deleted before its first pod is bound.
 Beside that pod they would fit nowhere, and Karpenter would add a node for them.
 """
 

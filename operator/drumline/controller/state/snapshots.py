@@ -293,7 +293,7 @@ class SnapshotBuilder:
         self._remaining.tidy()
 
     def places_given_up(self, job: Job) -> None:
-        """Record that a version of a job with places is no longer the newest."""
+        """Record that a newer version has replaced this version of a job with nodes."""
         self._remaining.remember(job)
 
     def priorities_changed(self) -> None:

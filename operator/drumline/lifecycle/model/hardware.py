@@ -111,7 +111,7 @@ def largest_hardware(
                 rack=rack,
             )
         )
-    # Of equal memory, one that warns wins: the job may start there.
+    # A kind that only warns wins among equal memories: the job may start there.
     return max(
         known, key=lambda hardware: (hardware.memory_bytes, not hardware.refuses), default=None
     )

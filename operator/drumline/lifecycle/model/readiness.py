@@ -10,7 +10,7 @@ kstatus (Flux, Argo CD, `kpt live`) and `kubectl wait` read them:
     Pending, Starting, Recovering       False  -        InProgress
     Failed; Pending with InvalidConfig  False  True     Failed
 
-As for batch/v1 Jobs, a job is ready once it runs, and while it is suspended on request.
+A job is ready once it runs, and while it is suspended on request. Jobs of batch/v1 do the same.
 """
 
 from __future__ import annotations

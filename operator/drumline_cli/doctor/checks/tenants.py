@@ -103,7 +103,7 @@ def _unmet_promises(
                 fix="create this TrainingQueue, or remove parent",
             )
         for pool in sorted(quotas.keys() & sizes.keys()):
-            # A pool without nodes is reported elsewhere, so zero is no finding here.
+            # Another check reports pools without nodes, so zero is fine here.
             if quotas[pool] > sizes[pool] > 0:
                 yield Warned(
                     message=f"{queue.name}: quotas promise {quotas[pool]} GPUs of {pool}, which"

@@ -8,7 +8,7 @@ from tests.texts import missing
 
 
 def said(*losses: float | str | None) -> list[str]:
-    """What it says after each step from 1 on."""
+    """Return the answer of the watch after each step, from step 1."""
     watch = LossWatch()
     return [
         watch.read(

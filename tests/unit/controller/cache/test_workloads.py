@@ -260,7 +260,7 @@ def test_what_has_a_limit_is_expected_to_end_by_it(state: ClusterCache) -> None:
 
 
 def fields_of(line: WorkloadInLine, state: ClusterCache) -> dict[str, object]:
-    """What the status says where every gang has an expected start."""
+    """Return the status of a workload if every gang has an expected start."""
     start = ExpectedStart(key="", uid="", p50_at=NOW + 60, p90_at=NOW + 120)
     return workload_in_line(line, pools=state.pools.by_name, expected=lambda _: start)
 

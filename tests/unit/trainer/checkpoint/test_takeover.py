@@ -21,7 +21,7 @@ SECOND = Owner(name="uid-2", membership=(1, 0), job="demo/second")
 AGAIN = Owner(name="uid-3", membership=(1, 0), job="demo/first")
 RUN = Owner(name=run_name(), membership=(0, 0))
 OLD = Owner(name="uid-0", membership=(3, 1))
-"""Of a version that did not write the job's name."""
+"""Owner as written by a version that did not write the job's name."""
 
 
 def folder(path: Path, own: Owner) -> CheckpointFolder:
