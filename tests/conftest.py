@@ -10,6 +10,7 @@ import gc
 from collections.abc import Iterator
 
 import pytest
+import yaml
 from hypothesis import HealthCheck, settings
 
 from tests.object_store import ObjectStore, running
@@ -20,6 +21,8 @@ settings.register_profile(
     "busy machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("busy machine")
+yaml.SafeLoader = yaml.CSafeLoader  # type: ignore[misc,assignment]
+"""For `yaml.safe_load` in tests: the CRDs have 300 kB, and the loader in Python is slow."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

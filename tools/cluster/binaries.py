@@ -40,7 +40,7 @@ HELM_UNITTEST_VERSION = "1.1.2"
 KUBECONFORM_VERSION = "0.8.0"
 VERSITYGW_VERSION = "1.8.0"
 
-_LINK_SECONDS = 10
+_FURTHER_SECONDS = 45
 """For each further program of a shared build."""
 
 Say = Callable[[str], None]
@@ -216,12 +216,12 @@ def missing(names: Iterable[str]) -> list[Binary]:
 def build_estimate_seconds(binaries: Iterable[Binary]) -> int:
     """Return how long a cold build of these programs takes on two idle cores.
 
-    Programs that share packages take the time of the longest one and a link each.
+    Programs that share packages take the time of the longest one, and less for each further one.
     """
     known = list(binaries)
     shared = [binary.build_seconds for binary in known if binary.shares]
     alone = sum(binary.build_seconds for binary in known if not binary.shares)
-    return alone + (max(shared) + _LINK_SECONDS * (len(shared) - 1) if shared else 0)
+    return alone + (max(shared) + _FURTHER_SECONDS * (len(shared) - 1) if shared else 0)
 
 
 def ensure_binaries(names: Iterable[str], *, say: Say) -> dict[str, Path]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import resource
 import subprocess
 import sys
 import time
@@ -37,6 +38,12 @@ def stolen_seconds() -> float:
     except (OSError, IndexError):
         return 0.0  # not Linux
     return steal / os.sysconf("SC_CLK_TCK") / (os.cpu_count() or 1)
+
+
+def waited_seconds() -> float:
+    """Return the processor time of the processes that this one has waited for, and of theirs."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 @dataclass(kw_only=True)
@@ -71,8 +78,11 @@ class Running:
         percents = _PERCENT.findall(log_file(self.part).read_text(errors="replace"))
         return f"{self.part.name} {percents[-1]} %" if percents else self.part.name
 
-    def result(self) -> Result:
-        """Once it has ended."""
+    def result(self) -> Result | None:
+        """Return its result, or None while it runs."""
+        before_seconds = waited_seconds()
+        if self.process.poll() is None:
+            return None
         self.output.close()
         stolen = stolen_seconds() - self.stolen
         minutes = (time.monotonic() - self.started - stolen) / 60
@@ -80,6 +90,7 @@ class Running:
             self.part,
             code=self.process.returncode,
             minutes=minutes,
+            processor_minutes=(waited_seconds() - before_seconds) / 60,
             results=results_file(self.part),
         )
 
@@ -111,9 +122,10 @@ def _ended(parts: Sequence[Part]) -> Iterator[Result]:
                     continue
                 running.append(Running.begin(part))
             time.sleep(LOOK_SECONDS)
-            for ended in [each for each in running if each.process.poll() is not None]:
-                running.remove(ended)
-                yield ended.result()
+            for each in tuple(running):
+                if (result := each.result()) is not None:
+                    running.remove(each)
+                    yield result
             if running and time.monotonic() - shown > pause_seconds:
                 shown = time.monotonic()
                 far = ", ".join(each.progress for each in running)

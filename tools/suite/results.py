@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import xml.etree.ElementTree as ET
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tools.suite.parts import Part
@@ -27,6 +27,8 @@ class Result:
 
     part: Part
     minutes: float
+    processor_minutes: float = 0
+    """User and system time of its processes: what two cores share, however busy they are."""
     passed: int = 0
     failed: int = 0
     skipped: int = 0
@@ -48,20 +50,25 @@ class Result:
             return f"{self.part.name}: skipped: {self.obstacle}"
         counts = f"{self.passed} passed, {self.failed} failed, {self.skipped} skipped"
         time = f"{self.minutes:.1f} of {self.part.budget_minutes:g} min"
-        return f"{self.part.name}: {counts}; {time}{' OVER BUDGET' if self.over_budget else ''}"
+        late = " OVER BUDGET" if self.over_budget else ""
+        cores = f"{self.processor_minutes:.1f} min of one core"
+        return f"{self.part.name}: {counts}; {time}{late}, {cores}"
 
 
-def result_of(part: Part, *, code: int, minutes: float, results: Path) -> Result:
+def result_of(
+    part: Part, *, code: int, minutes: float, processor_minutes: float = 0, results: Path
+) -> Result:
     """From the exit code of a command, or from pytest's file of results."""
+    result = Result(part=part, minutes=minutes, processor_minutes=processor_minutes)
     if part.command:
         failed = min(code, part.checks) if code >= 0 else part.checks
-        return Result(part=part, minutes=minutes, passed=part.checks - failed, failed=failed)
+        return replace(result, passed=part.checks - failed, failed=failed)
     try:
         suite = ET.parse(results).getroot().find("testsuite")  # noqa: S314 - as above
     except (OSError, ET.ParseError):
         suite = None
     if suite is None:  # pytest itself was killed
-        return Result(part=part, minutes=minutes, failed=1)
+        return replace(result, failed=1)
     total, failures, errors, skipped = (
         int(suite.get(count, "0")) for count in ("tests", "failures", "errors", "skipped")
     )
@@ -79,9 +86,8 @@ def result_of(part: Part, *, code: int, minutes: float, results: Path) -> Result
         for case in suite.iter("testcase")
         for problem in (*case.iter("failure"), *case.iter("error"))
     )
-    return Result(
-        part=part,
-        minutes=minutes,
+    return replace(
+        result,
         passed=passed,
         failed=failed,
         skipped=skipped,

@@ -95,6 +95,10 @@ def test_a_part_over_its_budget_is_a_warning_and_no_failure(
     ]
     assert printed[-1] == "FAILED lint"
     assert "OVER BUDGET" in slow.summary
+    assert (
+        "2.5 min of one core"
+        in Result(part=COMMAND, minutes=3, processor_minutes=2.5, passed=4).summary
+    )
     assert "OVER BUDGET" not in in_time.summary
 
 

@@ -12,14 +12,20 @@ from tools.suite.selection import SHARE
 
 ROOT = Path(__file__).parents[3]
 CONFTEST = """
-import pytest
+import os
+
 from tools.suite import selection
 
 def pytest_addoption(parser):
     parser.addoption("--choose", choices=selection.CHOICES, default=selection.ALL)
 
 def pytest_collection_modifyitems(config, items):
-    selection.select(config, items)
+    for seed in os.environ["SEEDS"].split():
+        os.environ["SUITE_SEED"] = seed
+        chosen = list(items)
+        selection.select(config, chosen)
+        for item in chosen:
+            print(seed, item.nodeid)
 """
 FILE = """
 import pytest
@@ -64,22 +70,26 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def chosen(folder: Path, choice: str, *, seed: int = 5) -> set[str]:
-    options = ("-q", "--collect-only", f"--choose={choice}", "-c", "/dev/null", "--rootdir=.")
+def chosen(folder: Path, choice: str, *seeds: int) -> list[set[str]]:
+    """Collect once; return the names that are chosen for each seed."""
+    options = ("-q", "--collect-only", "-s", f"--choose={choice}", "-c", "/dev/null")
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", *options],
+        [sys.executable, "-m", "pytest", *options, "--rootdir=."],
         cwd=folder,
-        env={**NO_PLUGINS, "PYTHONPATH": str(ROOT), "SUITE_SEED": str(seed)},
+        env={**NO_PLUGINS, "PYTHONPATH": str(ROOT), "SEEDS": " ".join(map(str, seeds))},
         capture_output=True,
         text=True,
         check=False,
     )
-    return {line for line in done.stdout.splitlines() if "::" in line}
+    lines = [line.partition(" ") for line in done.stdout.splitlines() if " test_" in line]
+    return [{name for number, _, name in lines if number == str(seed)} for seed in seeds]
 
 
 def test_make_test_and_the_extended_tests_are_all_tests(folder: Path) -> None:
-    everything, essential = chosen(folder, "all"), chosen(folder, "essential")
-    assert chosen(folder, "extended") == everything - essential
+    everything, essential, extended = (
+        chosen(folder, choice, 5)[0] for choice in ("all", "essential", "extended")
+    )
+    assert extended == everything - essential
     assert len(everything) == 22
     assert essential > ALWAYS
     in_groups = essential - ALWAYS
@@ -89,7 +99,7 @@ def test_make_test_and_the_extended_tests_are_all_tests(folder: Path) -> None:
 
 
 def test_consecutive_seeds_run_every_extended_test(folder: Path) -> None:
-    slices = [chosen(folder, "slice", seed=seed) for seed in range(40, 40 + SHARE)]
+    slices = chosen(folder, "slice", *range(40, 40 + SHARE))
     together = set[str]().union(*slices)
     assert {"test_file.py::test_marked", "test_file.py::test_a_parameter[b]"} <= together
     assert sum(map(len, slices)) == len(together)
@@ -99,6 +109,6 @@ def test_consecutive_seeds_run_every_extended_test(folder: Path) -> None:
 
 
 def test_the_seed_moves_what_is_kept_and_nothing_else_does(folder: Path) -> None:
-    kept = [chosen(folder, "essential", seed=seed) - ALWAYS for seed in (0, 0, 1)]
-    assert kept[0] == kept[1]
-    assert kept[0] != kept[2]
+    first, second = chosen(folder, "essential", 0, 1)
+    assert chosen(folder, "essential", 0) == [first]
+    assert first != second
