@@ -13,6 +13,23 @@ from drumline_api.schema import Schema, structural_schema
 _LONGEST: Final = 64
 """Number of characters of a name that are compared with other names, or repeated."""
 
+_MOST_MEANT: Final = 3
+"""Number of fields of one name in several objects that a message lists."""
+
+_ALIKE: Final = 0.7
+"""Least similarity of two names, of 1: one letter in three may be wrong."""
+
+_MEANT: Final = {
+    "gpus": "gpusPerNode",
+    "numgpus": "gpusPerNode",
+    "replicas": "nodes",
+    "workers": "nodes",
+    "numnodes": "nodes",
+    "priority": "priorityClassName",
+    "queuename": "queue",
+}
+"""Names that other systems give to our fields, in lower case."""
+
 
 def unknown_fields(model: type[ApiModel], raw: Mapping[str, Any], *, at: str) -> Iterator[ApiError]:
     """Return each field below `raw` that the schema of `model` lacks, with the nearest name.
@@ -43,10 +60,25 @@ def _unknown(schema: Schema, value: object, *, at: str) -> Iterator[ApiError]:
         if name in fields:
             yield from _unknown(fields[name], below, at=path)
         elif fields and not free:
-            yield ApiError(path=path, problem=f"unknown field{_hint(str(name), list(fields))}")
+            yield ApiError(path=path, problem=f"unknown field{_hint(str(name), schema)}")
 
 
-def _hint(name: str, known: list[str]) -> str:
-    by_lower = {each.lower(): each for each in known}
-    near = difflib.get_close_matches(name[:_LONGEST].lower(), by_lower, n=1)
-    return f"; did you mean {by_lower[near[0]]}?" if near else f"; there are {', '.join(known)}"
+def _hint(name: str, schema: Schema) -> str:
+    """Return the field that was probably meant: a neighbour, one of its objects, or the list."""
+    fields: dict[str, Schema] = schema["properties"]
+    lower = name[:_LONGEST].lower()
+    if _MEANT.get(lower) in fields:
+        return f"; did you mean {_MEANT[lower]}?"
+    beside = {each.lower(): [each] for each in fields}
+    inside: dict[str, list[str]] = {}
+    for each, below in fields.items():
+        within: dict[str, Schema] = below.get("properties") or {}
+        for inner in within:
+            inside.setdefault(inner.lower(), []).append(f"{each}.{inner}")
+    meant = inside.get(lower, [])[:_MOST_MEANT] or _near(lower, beside) or _near(lower, inside)
+    return f"; did you mean {' or '.join(meant)}?" if meant else f"; there are {', '.join(fields)}"
+
+
+def _near(name: str, paths: Mapping[str, list[str]]) -> list[str]:
+    near = difflib.get_close_matches(name, paths, n=1, cutoff=_ALIKE)
+    return paths[near[0]][:_MOST_MEANT] if near else []

@@ -18,6 +18,13 @@ EXAMPLES = sorted((Path(__file__).parents[3] / "examples").rglob("*.yaml"))
     [
         ({"queu": "a"}, ["spec.queu: unknown field; did you mean queue?"]),
         ({"trainer": {"Steps": 1}}, ["spec.trainer.Steps: unknown field; did you mean steps?"]),
+        ({"gpus": 8}, ["spec.gpus: unknown field; did you mean gpusPerNode?"]),
+        (
+            {"image": 1},
+            ["spec.image: unknown field; did you mean trainer.image or template.image?"],
+        ),
+        ({"comand": []}, ["spec.comand: unknown field; did you mean template.command?"]),
+        ({"priority": 1}, ["spec.priority: unknown field; did you mean priorityClassName?"]),
         ({"trainer": {"overrides": {"anything": {"goes": 1}}}}, []),
         ({"resources": {"cpu": 4, "example.com/card": 1}}, []),
         ({"trainer": "a text"}, []),
