@@ -26,6 +26,8 @@ GENERATED = re.compile(r"reference|values\.md|figures\.md|architectures\.md|helm
 """Pages that a generator writes: their sentences are docstrings, which have rules of their own."""
 DESIGN = re.compile(r"benchmarks|kill-matrix|proof|simulated-week|architecture|decisions/")
 """Pages for developers and reviewers, out of the users' way."""
+RECORDS = "docs/decisions/"
+"""Design pages that are checked as user pages are: each is short and read alone."""
 
 MOST_WORDS = 30
 """Of a sentence. A reader of English as a second language reads longer ones twice."""
@@ -258,6 +260,7 @@ def findings() -> list[Finding]:
     names = [name for name in tracked(*PAGES) if not GENERATED.search(name)]
     pages = {name: (ROOT / name).read_text() for name in names if not DESIGN.search(name)}
     results += size_findings(pages)
+    pages |= {name: (ROOT / name).read_text() for name in names if name.startswith(RECORDS)}
     for name, text in pages.items():
         results += page_findings(name, text)
     for name in tracked(*(f"{folder}/*.py" for folder in SOURCES)):

@@ -22,7 +22,7 @@ _TITLES = {Backend.GLOO: "Kill matrix", Backend.NCCL: "Kill matrix on the stand-
 _TARGETS = {Backend.GLOO: "matrix", Backend.NCCL: "nccl"}
 _OVER = {
     Backend.GLOO: "Gloo",
-    Backend.NCCL: "a [stand-in for NCCL](decisions/0030-a-stand-in-for-nccl.md)",
+    Backend.NCCL: "a [stand-in for NCCL](decisions/0030-nccl-stand-in.md)",
 }
 _BESIDE = {
     Backend.GLOO: "The same cells [on the stand-in for NCCL](kill-matrix-nccl.md).\n",
