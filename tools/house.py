@@ -111,9 +111,12 @@ def modules(folder: Path) -> list[Module]:
 
 
 def code_lines(function: Function, module: Module) -> int:
-    """Lines of a function of this module, without those of comments alone."""
+    """Lines of a function of this module, without its docstring and lines of comments alone."""
     lines = module.text_lines[function.lineno - 1 : function.end_lineno]
-    return sum(not line.lstrip().startswith("#") for line in lines)
+    first = function.body[0]
+    described = ast.get_docstring(function, clean=False) is not None
+    documented = (first.end_lineno or first.lineno) - first.lineno + 1 if described else 0
+    return sum(not line.lstrip().startswith("#") for line in lines) - documented
 
 
 def parameters(function: Function) -> int:

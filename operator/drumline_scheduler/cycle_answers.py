@@ -97,6 +97,11 @@ def next_retry_at(
     """Return when time alone may change a decision; None if it cannot.
 
     Backoffs and minimum runtimes end, and budgets flow back.
+
+    Args:
+        session: state of the current cycle.
+        broken: running gangs that lost members.
+        blocked: gangs that were rejected in this cycle.
     """
     gangs = [held.gang for held in broken] + list(session.pending.individual)
     # A backoff counts only for a gang that waits for it now, not for one with an earlier reason.

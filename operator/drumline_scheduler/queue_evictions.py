@@ -102,7 +102,13 @@ def stopped_queues(snapshot: Snapshot, *, now: float) -> dict[str, str]:
 def with_evictions(
     snapshot: Snapshot, *, leaving: Iterable[QueueEviction], staying: Iterable[str]
 ) -> Snapshot:
-    """Return the snapshot with these evictions applied; the same object if there are none."""
+    """Return the snapshot with these evictions applied; the same object if there are none.
+
+    Args:
+        snapshot: state before the evictions.
+        leaving: gangs that their own queue evicts.
+        staying: names of gangs whose eviction is withdrawn.
+    """
     leave, stay = {eviction.uid for eviction in leaving}, set(staying)
     if not leave and not stay:
         return snapshot

@@ -71,6 +71,11 @@ class Turns:
         None if the gang borrows no more than in the pool that gave it its turn, because the order
         has already asked the others. A gang that was itself asked early waits for no other gang.
         Under the strict rule no gang is passed.
+
+        Args:
+            gang: the gang that would start.
+            pool: name of the pool.
+            size: number of main pods.
         """
         if (
             self.is_early(gang)

@@ -39,7 +39,14 @@ class JobEvents:
         self._recorder = recorder
 
     def placed(self, job: Job, *, pool: str, nodes: tuple[str, ...], domain: str) -> None:
-        """Report that the gang was assigned. A job with one pod gets no event: its pod has one."""
+        """Report that the gang was assigned. A job with one pod gets no event: its pod has one.
+
+        Args:
+            job: the job with its present status.
+            pool: name of the pool.
+            nodes: node of each member.
+            domain: the topology domain that contains all nodes.
+        """
         if len(nodes) == 1:
             return
         shown = ", ".join(nodes[:4]) + (f" and {len(nodes) - 4} more" if len(nodes) > 4 else "")
@@ -49,7 +56,13 @@ class JobEvents:
         )
 
     def waits(self, job: Job, *, reason: str, message: str) -> None:
-        """Report that the gang cannot be placed now."""
+        """Report that the gang cannot be placed now.
+
+        Args:
+            job: the job with its present status.
+            reason: CamelCase reason of the event.
+            message: text for `kubectl get` and the event.
+        """
         self._record(job, reason=reason, action=EventAction.PLACE, note=message)
 
     def scheduler_failed(self, job: Job, *, message: str) -> None:

@@ -25,7 +25,13 @@ _BARE_POLICY: Final = Policy()
 
 
 def bare_cycle(snapshot: Snapshot, pending: tuple[Gang, ...], *, now: float) -> CycleInput:
-    """Return a cycle that asks only whether these gangs have capacity on a cluster."""
+    """Return a cycle that asks only whether these gangs have capacity on a cluster.
+
+    Args:
+        snapshot: the cluster to place on.
+        pending: the only gangs that wait in it.
+        now: Unix time in seconds.
+    """
     return CycleInput(
         snapshot=snapshot, pending=pending, policy=_BARE_POLICY, now=now, explain=False
     )

@@ -92,7 +92,13 @@ class NodeDemands:
         )
 
     def shown_to(self, snapshot: Snapshot, *, offers: Iterable[NodeOffer], now: float) -> Snapshot:
-        """Return the snapshot with the nodes that can be requested, and those that were."""
+        """Return the snapshot with the nodes that can be requested, and those that were.
+
+        Args:
+            snapshot: the real cluster.
+            offers: nodes that pools can add.
+            now: Unix time in seconds.
+        """
         return replace(snapshot, offers=self.within(offers, now=now), asked=self.asked)
 
     def within(self, offers: Iterable[NodeOffer], *, now: float) -> tuple[NodeOffer, ...]:

@@ -50,7 +50,13 @@ class PoolSizes:
 def requested_offer(
     asked: AskedNodes, offers: Iterable[NodeOffer], *, gang: Gang
 ) -> Iterator[tuple[NodeOffer, int]]:
-    """Yield the offer of an open request, with the number of requested nodes."""
+    """Yield the offer of an open request, with the number of requested nodes.
+
+    Args:
+        asked: the open request.
+        offers: nodes that the gang's pools can add.
+        gang: the gang that made the request.
+    """
     for offer in offers:
         if (offer.pool, offer.zone) == (asked.pool, asked.zone):
             yield offer, min(gang.nodes + gang.extras, asked.nodes)
@@ -96,6 +102,11 @@ def limits_text(gang: Gang, snapshot: Snapshot, *, sizes: PoolSizes) -> str:
     """Return why pools that may grow cannot add a node for each pod; '' if one of them can.
 
     An administrator looks for a text like `pool h100 can grow to 32 nodes at most (maxNodes)`.
+
+    Args:
+        gang: a gang that gets no nodes.
+        snapshot: the cluster with its pools.
+        sizes: present and requested nodes of each pool.
     """
     wished, pods = requested_pools(gang), gang.nodes + gang.extras
     limits: list[str] = []

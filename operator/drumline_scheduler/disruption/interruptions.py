@@ -50,7 +50,13 @@ UseByDay = Mapping[int, PoolUse]
 
 
 def with_use(history: UseByDay, use: PoolUse, *, day: int) -> UseByDay:
-    """Return the history with more use on a day, without days outside the window."""
+    """Return the history with more use on a day, without days outside the window.
+
+    Args:
+        history: use and losses by UTC day since the epoch.
+        use: the use to add.
+        day: days since 1970-01-01 UTC.
+    """
     first = day - WINDOW_DAYS + 1
     kept = {other: known for other, known in history.items() if other >= first}
     return kept | {day: kept.get(day, PoolUse()) + use}

@@ -31,7 +31,13 @@ class StartForecast:
 
     @classmethod
     def of(cls, expected: ExpectedStart, *, made_at: float, started_at: float) -> Self | None:
-        """Return a forecast with its outcome; None if the start was known when it was made."""
+        """Return a forecast with its outcome; None if the start was known when it was made.
+
+        Args:
+            expected: the forecast.
+            made_at: Unix time of the forecast.
+            started_at: Unix time of the actual start.
+        """
         if started_at <= made_at:
             return None
         return cls(

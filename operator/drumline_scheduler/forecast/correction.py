@@ -263,6 +263,11 @@ def grouped(
     """Return each forecast with its group: its queue, and whether it was rough.
 
     A simulated forecast without a start is left out, because the rough one replaces it.
+
+    Args:
+        simulated: forecasts of simulated cycles.
+        rough: estimates for gangs that were not simulated.
+        waiting: waiting gangs by name.
     """
     return [
         *(

@@ -35,6 +35,11 @@ class NodeTimes:
 
         Only times that are longer than the wait so far count. None if there are too few times, or
         if none is long enough.
+
+        Args:
+            pool: the pool that adds nodes.
+            asked_at: Unix time of the node request.
+            now: Unix time in seconds.
         """
         times = self.seconds.get(pool, ())
         # Requests that took less time than this one are ruled out already.

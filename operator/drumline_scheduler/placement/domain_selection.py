@@ -212,6 +212,11 @@ def candidates(*, index: SlotIndex, demand: Demand, depth: int) -> Counts:
     """Return the ids of domains of a depth that a demand may use, ascending.
 
     Whether the demand fits there is not checked.
+
+    Args:
+        index: slots that are free on each node and domain.
+        demand: pods and devices of the gang.
+        depth: level of the topology tree. 0 is the whole pool.
     """
     tree = index.tree
     usable = tree.usable(depth, within=demand.required_depth)
@@ -228,6 +233,11 @@ def best_domain(*, capacity: CapacityIndex, demand: Demand, depth: int) -> int |
     """Return the tightest domain of a depth that holds the demand; None if no domain does.
 
     A repair prefers the domain with most of the gang's other pods.
+
+    Args:
+        capacity: number of pods that fit into each domain.
+        demand: pods and devices of the gang.
+        depth: level of the topology tree. 0 is the whole pool.
     """
     index = capacity.index
     most = capacity.most(demand=demand, depth=depth)

@@ -138,7 +138,13 @@ class RoleMix:
         return powers
 
     def node(self, *, shape: PodShape, free: Vector, for_main: bool) -> Frontier:
-        """Return the frontier of an eligible node."""
+        """Return the frontier of an eligible node.
+
+        Args:
+            shape: requests of one main pod.
+            free: free resources of the node.
+            for_main: whether main pods may run on the node.
+        """
         return self.nodes(shape=shape, kinds=[(free, for_main)])[0]
 
     def nodes(self, *, shape: PodShape, kinds: Sequence[tuple[Vector, bool]]) -> list[Frontier]:

@@ -44,7 +44,13 @@ class Packer:
     """Depth over whose domains the pods are balanced. 0: the pods are not balanced."""
 
     def fill(self, *, depth: int, identity: int, pods: int) -> PodsByNode:
-        """Return the nodes for pods in a domain that has slots for them."""
+        """Return the nodes for pods in a domain that has slots for them.
+
+        Args:
+            depth: level of the topology tree. 0 is the whole pool.
+            identity: id of the domain within its depth.
+            pods: number of pods to place.
+        """
         tree = self.index.tree
         # Below the leaf depth every domain is a single node.
         if depth > tree.leaf_depth:
@@ -167,7 +173,13 @@ class Packer:
 
 
 def neighbours(*, index: SlotIndex, beside: Sequence[int], depth: int) -> Counter[int]:
-    """Return the number of a gang's other pods in each domain of a depth."""
+    """Return the number of a gang's other pods in each domain of a depth.
+
+    Args:
+        index: slots that are free on each node and domain.
+        beside: ordinals of nodes that hold the gang's other pods.
+        depth: level of the topology tree. 0 is the whole pool.
+    """
     row = index.tree.domain_of[depth]
     return Counter(row[ordinal] for ordinal in beside)
 

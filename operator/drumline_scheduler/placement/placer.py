@@ -69,7 +69,14 @@ class Placer:
     def try_find(
         self, *, gang: Gang, pool: str, pods: int, kept: Mapping[int, str] = _NONE_KEPT
     ) -> list[str] | None:
-        """Return nodes like `find`, or None without a reason, which is cheaper."""
+        """Return nodes like `find`, or None without a reason, which is cheaper.
+
+        Args:
+            gang: the gang to place.
+            pool: name of the pool.
+            pods: number of main pods.
+            kept: nodes that stay, by position in the gang.
+        """
         spend(1)
         search = self._projection.current.search(gang=gang, pool=pool, pods=pods, kept=kept)
         if isinstance(search, Rejection) or search.question in self._rejected:
@@ -77,7 +84,13 @@ class Placer:
         return search.find()
 
     def infeasible(self, *, gang: Gang, pool: str, pods: int) -> Rejection | None:
-        """Return the rejection of a gang that does not fit even into the empty pool."""
+        """Return the rejection of a gang that does not fit even into the empty pool.
+
+        Args:
+            gang: the gang to place.
+            pool: name of the pool.
+            pods: number of main pods.
+        """
         search = self._projection.current.search(gang=gang, pool=pool, pods=pods)
         if isinstance(search, Rejection):
             return search
@@ -107,7 +120,14 @@ class Placer:
 def placed(
     *, gang: Gang, view: PoolView, assignment: Sequence[str], replaced: tuple[int, ...] = ()
 ) -> Placed:
-    """Return the decision for a gang that has all its nodes."""
+    """Return the decision for a gang that has all its nodes.
+
+    Args:
+        gang: the gang to place.
+        view: the pool before the start.
+        assignment: a node for each pod, in order of position.
+        replaced: positions that got a new node.
+    """
     level, domain, where = whereabouts(view=view, nodes=assignment)
     pods = len(assignment) - gang.extras
     fewer = pods < gang.nodes and not replaced

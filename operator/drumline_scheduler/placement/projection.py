@@ -115,13 +115,26 @@ class Projection:
         nodes: Sequence[str],
         positions: Sequence[int] | None = None,
     ) -> None:
-        """Give a gang nodes in both views. `positions` None: the first positions."""
+        """Give a gang nodes in both views. `positions` None: the first positions.
+
+        Args:
+            gang: the gang to place.
+            pool: name of the pool.
+            nodes: a node for each position.
+            positions: positions in the gang. None means the first ones.
+        """
         self.current.take(gang=gang, pool=pool, nodes=nodes, positions=positions)
         if self._projected is not None:
             self._projected.take(gang=gang, pool=pool, nodes=nodes, positions=positions)
 
     def hold(self, *, gang: Gang, pool: str, size: int) -> None:
-        """Set the quota usage of a gang in both views."""
+        """Set the quota usage of a gang in both views.
+
+        Args:
+            gang: the gang to place.
+            pool: name of the pool.
+            size: number of main pods.
+        """
         self.current.quota.hold(gang=gang, pool=pool, size=size)
         if self._projected is not None:
             self._projected.quota.hold(gang=gang, pool=pool, size=size)
@@ -133,12 +146,24 @@ class Projection:
             self._projected.dismiss(gang=gang, pool=pool)
 
     def has_quota(self, *, gang: Gang, pool: str, size: int) -> bool:
-        """Return whether quota allows a gang `size` main pods, also once nominated gangs start."""
+        """Return whether quota allows a gang `size` main pods, also once nominated gangs start.
+
+        Args:
+            gang: the gang to place.
+            pool: name of the pool.
+            size: number of main pods.
+        """
         views = [self.current, self.projected] if self._nominations else [self.current]
         return all(view.quota.has_room(gang=gang, pool=pool, size=size) for view in views)
 
     def exhausted(self, *, gang: Gang, pool: str, size: int) -> Rejection | None:
-        """Return the rejection of a gang without quota now, or once nominated gangs start."""
+        """Return the rejection of a gang without quota now, or once nominated gangs start.
+
+        Args:
+            gang: the gang to place.
+            pool: name of the pool.
+            size: number of main pods.
+        """
         rejection = self.current.quota.exhausted(gang=gang, pool=pool, size=size)
         if rejection or not self._nominations:
             return rejection
@@ -271,7 +296,13 @@ class Projection:
 
 
 def recall_pending(projection: Projection, *, gang: Gang, queue: Queue) -> None:
-    """Nominate again the slots that an earlier cycle reserved, if the gang can still use them."""
+    """Nominate again the slots that an earlier cycle reserved, if the gang can still use them.
+
+    Args:
+        projection: current and projected view.
+        gang: the gang to place.
+        queue: the gang's queue.
+    """
     pool, nodes = gang.nominated_pool, gang.nominated
     if (
         pool not in projection.current.pools

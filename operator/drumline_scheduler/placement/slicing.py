@@ -194,7 +194,13 @@ def anchored(
 def has_whole_slices(
     *, tree: TopologyTree, slice_levels: Sequence[SliceLevel], ordinals: Sequence[int]
 ) -> bool:
-    """Return whether each slice of main pods on these nodes, by rank, is in one known domain."""
+    """Return whether each slice of main pods on these nodes, by rank, is in one known domain.
+
+    Args:
+        tree: domains of the pool.
+        slice_levels: required depth and size of slices.
+        ordinals: node of each main pod, by rank.
+    """
     for slice_level in slice_levels:
         row, known = tree.domain_of[slice_level.depth], tree.known[slice_level.depth]
         for first in range(0, len(ordinals), slice_level.pods):

@@ -34,7 +34,13 @@ _AS_SEARCHED = Circumstances()
 def capacity_with(
     search: Search, amounts: Sequence[Vector], differing: Circumstances = _AS_SEARCHED
 ) -> CapacityIndex:
-    """Return the capacity if these amounts were free, by ordinal. O(nodes)."""
+    """Return the capacity if these amounts were free, by ordinal. O(nodes).
+
+    Args:
+        search: the search that failed.
+        amounts: hypothetical free resources of each node.
+        differing: differences of the hypothetical case from the search.
+    """
     requests, eligible = differing.role_requests, differing.eligible
     index = SlotIndex(
         tree=search.view.tree,

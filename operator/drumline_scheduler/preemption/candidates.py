@@ -50,7 +50,14 @@ class Requester:
 
 
 class Candidates:
-    """The gangs that may be evicted or moved in this cycle."""
+    """The gangs that may be evicted or moved in this cycle.
+
+    Args:
+        snapshot: state of the cluster.
+        budgets: usage budgets of the queues.
+        policy: limits of preemption and moves.
+        now: Unix time in seconds.
+    """
 
     def __init__(self, *, snapshot: Snapshot, budgets: Budgets, policy: Policy, now: float) -> None:
         self._snapshot = snapshot
@@ -138,7 +145,13 @@ class Candidates:
     def split(
         self, whole: EvictionUnit, *, projected: ClusterView, wanted: Callable[[int], bool]
     ) -> Sequence[EvictionUnit]:
-        """Return the eviction units of a candidate; the whole gang if it has no surplus."""
+        """Return the eviction units of a candidate; the whole gang if it has no surplus.
+
+        Args:
+            whole: the gang with its surplus.
+            projected: the cluster after all evictions in progress.
+            wanted: whether an eviction on the node with this ordinal helps.
+        """
         if not self._policy.surplus or not has_surplus(whole.held):
             return (whole,)
         return split_surplus(whole, view=projected.pools[whole.held.pool], wanted=wanted)

@@ -57,7 +57,13 @@ class Consolidation:
 
 
 class Consolidator:
-    """Finds moves that make room for a waiting gang."""
+    """Finds moves that make room for a waiting gang.
+
+    Args:
+        projection: current and projected view.
+        candidates: gangs that may be evicted or moved.
+        budget: moves that are still allowed.
+    """
 
     def __init__(
         self, *, projection: Projection, candidates: Candidates, budget: MoveAllowance

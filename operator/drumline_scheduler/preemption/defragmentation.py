@@ -55,7 +55,13 @@ class OccupiedDomain:
 
 
 class Defragmenter:
-    """Finds domains that can be emptied."""
+    """Finds domains that can be emptied.
+
+    Args:
+        projection: current and projected view.
+        candidates: gangs that may be evicted or moved.
+        budget: moves that are still allowed.
+    """
 
     def __init__(
         self, *, projection: Projection, candidates: Candidates, budget: MoveAllowance

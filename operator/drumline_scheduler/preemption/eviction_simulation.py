@@ -75,11 +75,25 @@ class PreemptionPolicy(Protocol):
         ...
 
     def take(self, *, leaf: int, gpus: int, user: str = "", covered: bool = False) -> None:
-        """Add a victim."""
+        """Add a victim.
+
+        Args:
+            leaf: index of the victim's queue in the tree.
+            gpus: the victim's GPUs, or parts in a partitioned pool.
+            user: the victim's user.
+            covered: whether all GPUs of the victim must be borrowed.
+        """
         ...
 
     def give_back(self, *, leaf: int, gpus: int, user: str = "", covered: bool = False) -> None:
-        """Remove a victim again."""
+        """Remove a victim again.
+
+        Args:
+            leaf: index of the victim's queue in the tree.
+            gpus: the victim's GPUs, or parts in a partitioned pool.
+            user: the victim's user.
+            covered: whether all GPUs of the victim must be borrowed.
+        """
         ...
 
     def holds(self) -> bool:

@@ -33,7 +33,13 @@ class EvictionStep:
 
 
 class NodeCosts:
-    """The nodes of some domains and the units that could be evicted from them."""
+    """The nodes of some domains and the units that could be evicted from them.
+
+    Args:
+        simulation: evictions that are tried.
+        ids: ids of the domains.
+        units: gangs, or parts of them, that can be evicted together.
+    """
 
     def __init__(
         self, *, simulation: EvictionSimulation, ids: Sequence[int], units: Sequence[EvictionUnit]

@@ -56,7 +56,13 @@ HELPED_BY_PREEMPTION: Final = frozenset(
 
 
 class Preemptor:
-    """Chooses victims on the projected view."""
+    """Chooses victims on the projected view.
+
+    Args:
+        projection: current and projected view.
+        candidates: gangs that may be evicted or moved.
+        consolidator: tried before any eviction.
+    """
 
     def __init__(
         self, *, projection: Projection, candidates: Candidates, consolidator: Consolidator

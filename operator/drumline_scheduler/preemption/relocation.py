@@ -135,7 +135,13 @@ def relocated(
 
 
 def start_moves(*, projection: Projection, pool: str, relocations: Iterable[Relocation]) -> None:
-    """Evict gangs from the projected view and nominate their new nodes."""
+    """Evict gangs from the projected view and nominate their new nodes.
+
+    Args:
+        projection: current and projected view.
+        pool: name of the pool.
+        relocations: gangs with their new nodes.
+    """
     moves = list(relocations)
     for move in moves:
         projection.dismiss(held=move.held)

@@ -50,6 +50,11 @@ class BorrowingLevels:
     """The levels at which a gang would borrow, by pool, and the lowest of them.
 
     Equal gangs share an answer until the usage of quota changes. O(pools x depth).
+
+    Args:
+        quota: usage of quota.
+        pools: pools that each gang accepts.
+        queues: queues by name.
     """
 
     def __init__(

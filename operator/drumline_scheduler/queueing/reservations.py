@@ -50,7 +50,14 @@ RESERVED_FOR: Final = frozenset(
 
 
 class Reservations:
-    """The reservations of one cycle. Empty under any other rule than backfill."""
+    """The reservations of one cycle. Empty under any other rule than backfill.
+
+    Args:
+        projection: current and projected view.
+        running: gangs that hold nodes.
+        policy: queueing rule and its limits.
+        now: Unix time in seconds.
+    """
 
     def __init__(
         self, *, projection: Projection, running: Iterable[Admitted], policy: Policy, now: float
@@ -135,7 +142,13 @@ class Reservations:
         return _would_delay(gang=gang, pool=pool, late=outcome)
 
     def start(self, *, gang: Gang, pool: str, nodes: Sequence[str]) -> None:
-        """Add a gang that starts now to the plan."""
+        """Add a gang that starts now to the plan.
+
+        Args:
+            gang: the waiting gang.
+            pool: name of the pool.
+            nodes: a node for each pod.
+        """
         if self._plan is not None and not self._is_stale and gang.uid != self._begun:
             self._plan.start(GangPlacement(gang=gang, pool=pool, nodes=tuple(nodes)))
 

@@ -115,7 +115,13 @@ class FairShares:
 
 
 def past_of(*, snapshot: Snapshot, policy: Policy, tree: QueueTree) -> QueueHistory:
-    """Return the past use of a snapshot's queues."""
+    """Return the past use of a snapshot's queues.
+
+    Args:
+        snapshot: queues with their use by day.
+        policy: weight and half-life of past use.
+        tree: queues and cohorts.
+    """
     shares = [0.0] * len(tree.branches)
     if policy.history_seconds > 0:
         # Share-seconds of a constant share s approach s x half-life / ln

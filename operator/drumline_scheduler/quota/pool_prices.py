@@ -31,7 +31,13 @@ _WISHES: Final = {
 
 
 def accepts(pool: Pool, *, gang: Gang, queue: Queue) -> bool:
-    """Return whether queue and gang both accept the capacity type and price of a pool."""
+    """Return whether queue and gang both accept the capacity type and price of a pool.
+
+    Args:
+        pool: the pool with its price and capacity type.
+        gang: the waiting gang.
+        queue: the gang's queue.
+    """
     return all(
         _has_type(pool, rule, gang=gang) and _is_affordable(pool, rule)
         for rule in (queue.price_rule, gang.price_rule)
@@ -39,7 +45,13 @@ def accepts(pool: Pool, *, gang: Gang, queue: Queue) -> bool:
 
 
 def turn_of(pool: Pool, *, gang: Gang, queue: Queue) -> Turn:
-    """Return the sort key of a pool: by the rule for spot, then the cheapest first."""
+    """Return the sort key of a pool: by the rule for spot, then the cheapest first.
+
+    Args:
+        pool: the pool with its price and capacity type.
+        gang: the waiting gang.
+        queue: the gang's queue.
+    """
     rule = gang.price_rule.spot or queue.price_rule.spot
     is_spot = pool.capacity is CapacityType.SPOT
     later = (rule is SpotRule.PREFER and not is_spot) or (rule is SpotRule.AVOID and is_spot)
@@ -48,7 +60,13 @@ def turn_of(pool: Pool, *, gang: Gang, queue: Queue) -> Turn:
 
 
 def not_accepted(pools: Sequence[Pool], *, gang: Gang, queue: Queue) -> Rejection:
-    """Return the rejection of a gang whose rules exclude all these pools (at least one)."""
+    """Return the rejection of a gang whose rules exclude all these pools (at least one).
+
+    Args:
+        pools: the excluded pools.
+        gang: the waiting gang.
+        queue: the gang's queue.
+    """
     rules = ((f"queue {queue.name}", queue.price_rule), ("the job", gang.price_rule))
     # If no capacity type is accepted, that is the reason. Otherwise the
     # price of every accepted type is.

@@ -60,7 +60,13 @@ class PoolSelector:
         return self._open[key] or self._rejection(gang=gang, queue=queue, names=names)
 
     def accepts(self, *, gang: Gang, queue: Queue, pool: str) -> bool:
-        """Return whether queue and gang accept a pool, and the pool allows the gang's devices."""
+        """Return whether queue and gang accept a pool, and the pool allows the gang's devices.
+
+        Args:
+            gang: the waiting gang.
+            queue: the gang's queue.
+            pool: name of the pool.
+        """
         known = self._pools.get(pool)
         if known is None or uncharged_devices(gang, known):
             return False

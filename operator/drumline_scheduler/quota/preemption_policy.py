@@ -213,11 +213,24 @@ class PreemptionClaim:
         """Add a victim.
 
         `covered`: all of its GPUs must have been borrowed, not only the first one.
+
+        Args:
+            leaf: index of the queue in the tree.
+            gpus: GPUs, or parts in a partitioned pool.
+            user: the user who pays.
+            covered: whether all GPUs of the victim must be borrowed.
         """
         self._change(leaf=leaf, gpus=gpus, user=user, covered=covered, sign=1)
 
     def give_back(self, *, leaf: int, gpus: int, user: str = "", covered: bool = False) -> None:
-        """Remove a victim again."""
+        """Remove a victim again.
+
+        Args:
+            leaf: index of the queue in the tree.
+            gpus: GPUs, or parts in a partitioned pool.
+            user: the user who pays.
+            covered: whether all GPUs of the victim must be borrowed.
+        """
         self._change(leaf=leaf, gpus=gpus, user=user, covered=covered, sign=-1)
 
     @property

@@ -56,7 +56,13 @@ class PoolAccount:
         )
 
     def add(self, *, leaf: int, user: str, gpus: int) -> None:
-        """Add GPUs to the usage of a queue and a user."""
+        """Add GPUs to the usage of a queue and a user.
+
+        Args:
+            leaf: index of the queue in the tree.
+            user: the user who pays.
+            gpus: GPUs to add. A negative number removes them.
+        """
         self.cohorts.add(leaf=leaf, gpus=gpus)
         self.user_limits.add(leaf=leaf, user=user, gpus=gpus)
 
@@ -123,7 +129,13 @@ class QuotaLedger:
         return self.account(pool).usage
 
     def hold(self, *, gang: Gang, pool: str, size: int) -> Undo:
-        """Set the usage of a gang to `size` main pods and its roles."""
+        """Set the usage of a gang to `size` main pods and its roles.
+
+        Args:
+            gang: the gang that is charged.
+            pool: name of the pool.
+            size: number of main pods.
+        """
         account, leaf = self.account(pool), self.tree.leaf_of[gang.queue]
         before = account.usage.usage_of(leaf=leaf, uid=gang.uid)
         self._write(pool=pool, leaf=leaf, gang=gang, size=size)
@@ -166,13 +178,25 @@ class QuotaLedger:
                 self._promised[gang.uid, pool] = size
 
     def needs(self, *, gang: Gang, pool: str, size: int) -> int:
-        """Return the GPUs that a gang needs beside its usage there to hold `size` main pods."""
+        """Return the GPUs that a gang needs beside its usage there to hold `size` main pods.
+
+        Args:
+            gang: the gang that is charged.
+            pool: name of the pool.
+            size: number of main pods.
+        """
         leaf = self.tree.leaf_of[gang.queue]
         held = self.account(pool).usage.usage_of(leaf=leaf, uid=gang.uid)
         return gang.gpus_at(size) - (held.gpus if held else 0)
 
     def has_room(self, *, gang: Gang, pool: str, size: int) -> bool:
-        """Return whether quota and user limit allow the gang `size` main pods."""
+        """Return whether quota and user limit allow the gang `size` main pods.
+
+        Args:
+            gang: the gang that is charged.
+            pool: name of the pool.
+            size: number of main pods.
+        """
         gpus = self.needs(gang=gang, pool=pool, size=size)
         account, leaf = self.account(pool), self.tree.leaf_of[gang.queue]
         return gpus <= 0 or (
@@ -181,11 +205,23 @@ class QuotaLedger:
         )
 
     def infeasible(self, *, gang: Gang, pool: str, size: int) -> Rejection | None:
-        """Return the rejection of a gang that exceeds an idle cohort's quota or the user limit."""
+        """Return the rejection of a gang that exceeds an idle cohort's quota or the user limit.
+
+        Args:
+            gang: the gang that is charged.
+            pool: name of the pool.
+            size: number of main pods.
+        """
         return infeasible_rejection(self._shortage(gang=gang, pool=pool, gpus=gang.gpus_at(size)))
 
     def exhausted(self, *, gang: Gang, pool: str, size: int) -> Rejection | None:
-        """Return the rejection of a gang that waits for other jobs of its queue, user or cohort."""
+        """Return the rejection of a gang that waits for other jobs of its queue, user or cohort.
+
+        Args:
+            gang: the gang that is charged.
+            pool: name of the pool.
+            size: number of main pods.
+        """
         if self.has_room(gang=gang, pool=pool, size=size):
             return None
         gpus = self.needs(gang=gang, pool=pool, size=size)
@@ -196,7 +232,14 @@ class QuotaLedger:
         return self._rejections[question]
 
     def claim(self, *, gang: Gang, pool: str, size: int, rule: PreemptionRule) -> PreemptionClaim:
-        """Return a gang's claim to `size` main pods, against the gangs that hold the quota."""
+        """Return a gang's claim to `size` main pods, against the gangs that hold the quota.
+
+        Args:
+            gang: the gang that is charged.
+            pool: name of the pool.
+            size: number of main pods.
+            rule: victims that the queue permits.
+        """
         account, leaf = self.account(pool), self.tree.leaf_of[gang.queue]
         fair = rule.reclaim is Reclaim.FAIR_SHARE
         return PreemptionClaim(

@@ -160,7 +160,14 @@ def exhausted_rejection(asked: Shortage) -> Rejection:
 def no_quota(
     *, queue: Queue, pool: str | None, gpus: int, remedy: Remedy | None = None
 ) -> Rejection:
-    """Return the rejection of a gang whose queue has no quota in the pool."""
+    """Return the rejection of a gang whose queue has no quota in the pool.
+
+    Args:
+        queue: the gang's queue.
+        pool: name of the pool. None means any pool.
+        gpus: GPUs that the gang needs.
+        remedy: a change that lets the gang start.
+    """
     listed = named(sorted(name for name, gpus in queue.nominal.items() if gpus)) or "no pool"
     where = f"pool {pool}" if pool else "any existing pool"
     return Rejection(

@@ -98,7 +98,13 @@ class UnmetDemand:
         )
 
     def want(self, *, gang: Gang, pool: str, reason: BlockReason) -> None:
-        """Record the demand of a waiting gang."""
+        """Record the demand of a waiting gang.
+
+        Args:
+            gang: the gang that is charged.
+            pool: name of the pool.
+            reason: why the gang cannot start.
+        """
         if reason in _WAITS_FOR_CAPACITY:
             self._wanted.add((None, pool))
         elif reason is BlockReason.QUOTA_EXHAUSTED:

@@ -139,7 +139,13 @@ class Budgets:
 
 
 def window_gpu_seconds(days: Mapping[int, int], *, budget: Budget, now: float) -> int:
-    """Return the GPU-seconds that count against a budget. O(days)."""
+    """Return the GPU-seconds that count against a budget. O(days).
+
+    Args:
+        days: GPU-seconds by day since 1970-01-01 UTC.
+        budget: length or calendar period of the window.
+        now: Unix time in seconds.
+    """
     whole = None if budget.gpu_hours is None else budget.gpu_hours * HOUR_SECONDS
     credit = budget.credit_gpu_hours * HOUR_SECONDS
     return window_amount(days, whole=whole, credit=credit, budget=budget, now=now)
@@ -233,6 +239,12 @@ def next_check_at(snapshot: Snapshot, *, queue: str, budget: Budget, now: float)
 
     None if it holds nothing. Otherwise this is the time at which one of its limits is reached, or
     the next midnight, at which use may become available.
+
+    Args:
+        snapshot: gangs that hold GPUs.
+        queue: name of the queue.
+        budget: the limits to reach.
+        now: Unix time in seconds.
     """
     pools = {pool.name: pool for pool in snapshot.pools}
     gpus: dict[str | None, Fraction] = defaultdict(Fraction)

@@ -31,7 +31,13 @@ class UserLimits:
         return replace(self, taken=dict(self.taken))
 
     def add(self, *, leaf: int, user: str, gpus: int) -> None:
-        """Add GPUs (a negative number removes them) to the usage of a user."""
+        """Add GPUs (a negative number removes them) to the usage of a user.
+
+        Args:
+            leaf: index of the queue in the tree.
+            user: the user who pays.
+            gpus: GPUs, or parts in a partitioned pool.
+        """
         # Usage is counted only in queues that have a limit.
         if leaf in self.limits:
             self.taken[leaf, user] = self.held(leaf=leaf, user=user) + gpus

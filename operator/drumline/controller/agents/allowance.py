@@ -35,12 +35,25 @@ class RequestAllowance:
     at: float = 0.0
 
     def delay(self, now: float, *, members: int, gangs: int) -> float:
-        """Return the seconds until the next request may be made. 0.0 means now."""
+        """Return the seconds until the next request may be made. 0.0 means now.
+
+        Args:
+            now: Unix time in seconds.
+            members: size of the gang.
+            gangs: number of watched gangs.
+        """
         capacity, rate = self._refill(now, members=members, gangs=gangs)
         return max(0.0, (self.spent - capacity + 1.0) / rate)
 
     def take(self, requests: int, now: float, *, members: int, gangs: int) -> None:
-        """Pay for requests that were made. Overdrawn tokens lengthen the next delay."""
+        """Pay for requests that were made. Overdrawn tokens lengthen the next delay.
+
+        Args:
+            requests: number of requests.
+            now: Unix time in seconds.
+            members: size of the gang.
+            gangs: number of watched gangs.
+        """
         self._refill(now, members=members, gangs=gangs)
         self.spent += requests
 

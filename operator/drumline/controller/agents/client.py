@@ -87,6 +87,11 @@ class AgentClient:
     async def notify(self, address: str, notice: Notice, *, token: bytes) -> None:
         """Send a save notice, or its withdrawal, to the leader at `address`. Idempotent.
 
+        Args:
+            address: IP address of the leader's pod.
+            notice: what to save, and until when.
+            token: the job's token, which signs the notice.
+
         Raises:
             AgentError: the agent is not reachable, or it rejected the notice.
         """

@@ -244,7 +244,13 @@ class Informers:
         await asyncio.gather(*(informer.catch_up() for informer in self.all()))
 
     async def wait_version(self, resource: Resource, key: Key, *, version: str) -> None:
-        """Wait until this version of an object is seen. The caller bounds the wait."""
+        """Wait until this version of an object is seen. The caller bounds the wait.
+
+        Args:
+            resource: the kind.
+            key: namespace and name.
+            version: resourceVersion that a write returned.
+        """
         for each in self.all():
             if each.resource == resource and each.get(key) is not None:
                 await each.wait_version(version)

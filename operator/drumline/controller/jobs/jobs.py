@@ -157,7 +157,13 @@ class JobCache:
             self._changed(job, self.get(job.key))
 
     def doubt(self, job: Job, status: TrainingJobStatus, *, until: float) -> WriteInDoubt:
-        """Record that a write of this status may take effect until the given time."""
+        """Record that a write of this status may take effect until the given time.
+
+        Args:
+            job: the job with its present status.
+            status: the status that may have been written.
+            until: Unix time at which the API server must have dropped the write.
+        """
         known = self._in_doubt.get(job.uid)
         # Writes onto one version exclude each other, so they share one doubt.
         same = known is not None and known.read.resource_version == job.resource_version

@@ -68,6 +68,12 @@ class ClaimAllocator:
     ) -> None:
         """Give a claim these devices, which are free.
 
+        Args:
+            key: namespace and name of the claim.
+            devices: free devices of the pod's node.
+            claim: the claim as the API server returned it.
+            status: builds the claim's status from the devices.
+
         Raises:
             KubeError: the API server did not write the claim. The devices stay assumed if the write
                 may still take effect.

@@ -28,7 +28,13 @@ def claim_name(pod: PodView) -> str:
 
 
 def claim_manifest(pod: PodView, *, devices: GpuDevices, count: int) -> Json:
-    """Return the manifest of a pod's claim, which the pod owns."""
+    """Return the manifest of a pod's claim, which the pod owns.
+
+    Args:
+        pod: the owner of the claim.
+        devices: device class and selectors of the pool.
+        count: number of devices.
+    """
     # The annotation marks the claim as one of an extended resource, so that kube-scheduler and the
     # kubelet count it once.
     exactly = {
@@ -58,14 +64,27 @@ def claim_manifest(pod: PodView, *, devices: GpuDevices, count: int) -> Json:
 
 
 def allocation(pod: PodView, *, node: str, devices: Sequence[DeviceName]) -> Json:
-    """Return the status of a claim with these devices of a node, reserved for the pod alone."""
+    """Return the status of a claim with these devices of a node, reserved for the pod alone.
+
+    Args:
+        pod: the pod that uses the claim.
+        node: the pod's node.
+        devices: devices of this node.
+    """
     return _status(pod, node=node, devices={"results": _results(_REQUEST, devices)})
 
 
 def channel_allocation(
     pod: PodView, channel: ChannelRequest, *, node: str, devices: Sequence[DeviceName]
 ) -> Json:
-    """Return the status of a channel's claim. The driver reads the channel's domain from it."""
+    """Return the status of a channel's claim. The driver reads the channel's domain from it.
+
+    Args:
+        pod: the pod that uses the claim.
+        channel: the claim's request for a channel of a ComputeDomain.
+        node: the pod's node.
+        devices: the channel of this node.
+    """
     config = {
         "source": "FromClaim",
         "requests": [channel.request],

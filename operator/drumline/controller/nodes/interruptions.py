@@ -61,7 +61,13 @@ class Interruptions:
         return 0 if history is None else recent(history.days, day=_day(now)).lost_percent
 
     def observe(self, snapshot: Snapshot, disruptions: Iterable[Disruption], *, now: float) -> None:
-        """Count the use by jobs since the last observation, and the reclaims announced since."""
+        """Count the use by jobs since the last observation, and the reclaims announced since.
+
+        Args:
+            snapshot: gangs that hold GPUs now.
+            disruptions: reclaims that nodes announce now.
+            now: Unix time in seconds.
+        """
         pool_of = {node.name: node.pool for node in snapshot.nodes}
         announced = {
             each.node

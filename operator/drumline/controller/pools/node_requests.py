@@ -136,6 +136,13 @@ class NodeRequests:
         All demands of starting gangs are withdrawn when this returns, so before their first pod is
         bound. Beside these pods an autoscaler would see placeholders that fit nowhere.
 
+        Args:
+            decisions: result of the cycle.
+            held_back: keys of gangs whose start is delayed.
+            snapshot: the cluster of the cycle.
+            pending: the waiting gangs of the cycle.
+            now: Unix time in seconds.
+
         Raises:
             NotLeader: this process may not write any more.
         """

@@ -36,7 +36,16 @@ def placeholder_pod(
     owner: Json,
     spec: Json,
 ) -> Json:
-    """Return a placeholder. Autoscalers do not remove the node on which they expect it."""
+    """Return a placeholder. Autoscalers do not remove the node on which they expect it.
+
+    Args:
+        name: name of the Pod.
+        namespace: the operator's namespace.
+        labels: labels by which the operator finds it.
+        annotations: the demand that it stands for.
+        owner: owner reference of the GpuPool.
+        spec: scheduling fields and requests.
+    """
     return {
         "apiVersion": "v1",
         "kind": "Pod",

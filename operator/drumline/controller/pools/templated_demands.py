@@ -110,7 +110,14 @@ def provisioning_request_of(
 def capacity_buffers_of(
     demand: NodeDemand, *, counts: list[int], autoscaling: PoolAutoscaling, metadata: Json
 ) -> list[Json]:
-    """Return one CapacityBuffer for each template (arguments of `provisioning_request_of`)."""
+    """Return one CapacityBuffer for each template (arguments of `provisioning_request_of`).
+
+    Args:
+        demand: the nodes to request.
+        counts: number of nodes for each template.
+        autoscaling: not used. A CapacityBuffer has no class.
+        metadata: metadata that all objects share.
+    """
     del autoscaling
     name = demand_name(demand)
     record = {ANNOTATION_NODE_DEMAND: record_of(demand)}

@@ -111,7 +111,13 @@ class Tally:
 
 
 def budget_document(tally: Tally, *, budget: Budget, now: float) -> dict[str, Any]:
-    """Return `status.budget` of a queue."""
+    """Return `status.budget` of a queue.
+
+    Args:
+        tally: GPU-seconds and cost by day.
+        budget: the queue's budget.
+        now: Unix time in seconds.
+    """
     # GPU-hours are always reported, also for a budget of money.
     seconds = window_gpu_seconds(tally.gpus.days, budget=budget, now=now)
     document: dict[str, Any] = {

@@ -40,6 +40,11 @@ async def prepare_claims(
     claim or class that the job names, in each generation. If RBAC forbids a read, nothing is done,
     and the kubelet reports a claim that does not work.
 
+    Args:
+        client: writes as the operator.
+        job: the job with its present status.
+        binds: whether unbound claims get the chosen node.
+
     Raises:
         Conflict: a claim changed meanwhile. Try again.
         KubeError: the API server did not answer or write.

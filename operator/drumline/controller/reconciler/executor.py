@@ -150,6 +150,11 @@ class Executor:
     async def act(self, job: Job, action: Action, memory: JobMemory) -> None:
         """Execute one action.
 
+        Args:
+            job: the job with its present status.
+            action: what to do in the cluster.
+            memory: what was recently done for this job.
+
         Raises:
             RetryLater: the action continues. Reconcile again.
             GangRejected: the API server rejects the pods.
@@ -426,6 +431,11 @@ async def name_conflict(client: KubeClient, *, namespace: str, names: Iterable[s
     Mostly the pod with that name is the member itself, created before a crash or by a write whose
     answer was lost. Or it is the leaving pod of a deleted job. The cache shows the first soon, and
     the second is gone soon. A pod of another owner may stay forever.
+
+    Args:
+        client: reads from the API server.
+        namespace: namespace of the job.
+        names: names of the member pods.
 
     Raises:
         KubeError: the API server did not answer.

@@ -75,7 +75,13 @@ class JobMemory:
         return self.evictable.get(size) if self.protected_generation == generation else None
 
     def is_labelled(self, uid: str, *, protected: bool, now: float) -> bool:
-        """Return whether this pod was given this label a moment ago."""
+        """Return whether this pod was given this label a moment ago.
+
+        Args:
+            uid: uid of the pod.
+            protected: value of the label.
+            now: Unix time in seconds.
+        """
         before, at = self.labelled.get(uid, (None, 0.0))
         return before is protected and now < at + UNSEEN_SECONDS
 

@@ -51,6 +51,12 @@ class Protection:
         A label that was written a moment ago, and that the cache does not show yet, is not written
         again.
 
+        Args:
+            job: the job with its present status.
+            action: pods, and the label's value.
+            memory: labels that were recently written.
+            now: Unix time in seconds.
+
         Raises:
             KubeError: the API server did not write a label.
         """
@@ -85,6 +91,11 @@ class Protection:
 
     async def protect(self, job: Job, evictable: int, memory: JobMemory) -> None:
         """Create the job's own budget, or update it, also one of an earlier leader.
+
+        Args:
+            job: the job with its present status.
+            evictable: number of members whose eviction the budget allows.
+            memory: what was recently written for this job.
 
         Raises:
             KubeError: the API server did not write the budget.

@@ -385,6 +385,11 @@ def _pause(job: Job, report: GangReport | None) -> Pause | None:
 async def work(*, queue: WorkQueue, reconciler: Reconciler, metrics: Metrics) -> None:
     """Reconcile keys in an endless loop. Never returns.
 
+    Args:
+        queue: keys of changed jobs.
+        reconciler: reconciles one key.
+        metrics: counts results and durations.
+
     Raises:
         NotLeader: this process may not write any more.
     """

@@ -103,7 +103,13 @@ class CheckedStarts:
         return RefusedStart(why)
 
     def note(self, job: Job, status: TrainingJobStatus, *, now: float) -> None:
-        """Record that a refused start was written. The job is checked again after its backoff."""
+        """Record that a refused start was written. The job is checked again after its backoff.
+
+        Args:
+            job: the job with its present status.
+            status: the status that refuses the start.
+            now: Unix time in seconds.
+        """
         count = status.failed_starts or 0
         self._scheduling.checked[job.uid] = CheckedStart(
             generation=job.object_generation, failed_starts=count

@@ -176,7 +176,13 @@ class Committer:
     async def withdraw(
         self, jobs: Iterable[Job], *, now: float, on_fault: OnFault | None = None
     ) -> bool:
-        """Withdraw the evictions whose preemptor does not need the GPUs any more."""
+        """Withdraw the evictions whose preemptor does not need the GPUs any more.
+
+        Args:
+            jobs: all jobs, evicted jobs and preemptors included.
+            now: Unix time in seconds.
+            on_fault: called with a job whose withdrawal raised.
+        """
         known = {job.uid: job for job in jobs}
         unneeded = [
             (job, partial(self._unneeded, job, now=now))

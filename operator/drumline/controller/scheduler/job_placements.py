@@ -48,7 +48,15 @@ def replacement(given: JobPlacement, job: Job) -> Replacement | None:
 def with_changes(
     job: Job, *, moved: Replacement | None, size: Resize | None, epoch: int, now: float
 ) -> Job:
-    """Return the job with both changes in its status. The same object without any change."""
+    """Return the job with both changes in its status. The same object without any change.
+
+    Args:
+        job: the job with its present status.
+        moved: new nodes of lost or moved members.
+        size: members that join or leave.
+        epoch: epoch of this leader.
+        now: Unix time in seconds.
+    """
     changed = job
     if moved is not None:
         changed = replace(job, status=_replaced(job, moved, epoch=epoch, now=now))

@@ -349,7 +349,13 @@ def _starting(decisions: Decisions) -> set[str]:
 
 
 def log_cycle(decisions: Decisions, *, decide_seconds: float, started: float) -> None:
-    """Log the numbers of decisions and their duration."""
+    """Log the numbers of decisions and their duration.
+
+    Args:
+        decisions: result of the cycle.
+        decide_seconds: duration of the decision alone.
+        started: monotonic time at which the cycle began.
+    """
     log.info(
         "cycle",
         placed=len(decisions.placed),

@@ -70,6 +70,12 @@ def text_of(blocked: Blocked, *, position: int, autoscaler: str = "") -> str:
 
 
 def refresh_seconds(before: str, after: str, *, position: int) -> float:
-    """Return the least seconds between two writes of a message with the same reason."""
+    """Return the least seconds between two writes of a message with the same reason.
+
+    Args:
+        before: the stored message.
+        after: the new message.
+        position: place of the job in the line, from 1.
+    """
     same_meaning = _FIGURES.sub("#", before) == _FIGURES.sub("#", after)
     return HEAD_SECONDS if same_meaning and position >= NEXT else NEXT_SECONDS

@@ -143,7 +143,13 @@ class ClusterCache:
     def on_workload(
         self, resource: Resource, old: WorkloadView | None, new: WorkloadView | None
     ) -> None:
-        """Process an event of a Job or JobSet that names a queue."""
+        """Process an event of a Job or JobSet that names a queue.
+
+        Args:
+            resource: the kind.
+            old: the object before the event. None: it is new.
+            new: the object after the event. None: it was deleted.
+        """
         if self.workloads is not None:
             self.workloads.on_workload(resource, old, new)
 

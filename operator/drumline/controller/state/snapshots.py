@@ -117,6 +117,12 @@ class Backoff:
         """Return the backoff after `failures` failures in a row.
 
         0 failures: no delay. 1, 2, 3 ...: 10, 20, 40 ... at most 600 seconds.
+
+        Args:
+            failures: failures in a row.
+            cause: shown in the waiting message.
+            count: number of failures that the message shows.
+            now: Unix time in seconds.
         """
         steps = min(failures - 1, 16)
         delay = 0.0 if steps < 0 else min(MAX_BACKOFF_SECONDS, FIRST_BACKOFF_SECONDS * 2**steps)

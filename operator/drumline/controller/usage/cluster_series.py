@@ -64,6 +64,11 @@ def partial_gang(job: Job, pods: Collection[PodFacts], *, now: float) -> Partial
 
     A pod is created with its node, so a member is bound when its pod exists. Members that an
     elastic gang is about to gain do not count.
+
+    Args:
+        job: the job with its present status.
+        pods: the job's pods.
+        now: Unix time in seconds.
     """
     places = job.status.assignment
     if job.finished or places is None or now < start_deadline(job) + GRACE_SECONDS:

@@ -174,7 +174,13 @@ def _without_effect(spec: TrainingQueueSpec, evictions: PodEvictions) -> Stateme
 
 
 def status_fields(view: ObjectView, statements: Statements, *, now: float) -> dict[str, Any]:
-    """Return `observedGeneration` and `conditions` for the status of an object."""
+    """Return `observedGeneration` and `conditions` for the status of an object.
+
+    Args:
+        view: the GpuPool or TrainingQueue.
+        statements: truth, reason and message of each condition.
+        now: Unix time in seconds.
+    """
     # Sorted, so that equal conditions make equal statuses and no write.
     before = _conditions(view.status.get("conditions"))
     conditions = [

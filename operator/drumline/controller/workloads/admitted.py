@@ -142,6 +142,11 @@ def gpu_seconds_at_risk(job: Job, progress: Progress | None, *, now: float) -> f
 
     It is the number of steps since then at the pace of the last step, but at most the time since
     the start. Without a known pace or step it is that whole time.
+
+    Args:
+        job: the job with its present status.
+        progress: figures that the agents reported.
+        now: Unix time in seconds.
     """
     account = job.status.gpu_seconds
     gpus = job.gpus * (1.0 if account is None else float(account.share))

@@ -52,7 +52,13 @@ class WorkloadEvents:
         )
 
     def suspended(self, workload: ForeignWorkload, *, reason: str, why: str) -> None:
-        """Report that an admitted workload was suspended again."""
+        """Report that an admitted workload was suspended again.
+
+        Args:
+            workload: the suspended object.
+            reason: CamelCase reason of the event.
+            why: text of the event.
+        """
         self._reasons.pop(workload.uid, None)
         self._record(workload, reason=reason, note=why)
 

@@ -76,7 +76,13 @@ def account_of(job: Job) -> Account:
 
 
 def account_of_foreign(pod: ForeignPod, *, queue: str, gives_back: bool) -> Account:
-    """Return the account of a foreign pod that this queue pays for."""
+    """Return the account of a foreign pod that this queue pays for.
+
+    Args:
+        pod: the running pod.
+        queue: name of the queue that pays.
+        gives_back: whether the pod is evicted when its quota is reclaimed.
+    """
     return Account(
         key=f"{pod.namespace}/{_FOREIGN}/{pod.name}",
         uid=f"{_FOREIGN}/{pod.uid}",

@@ -60,7 +60,13 @@ class SuspendedWorkloads:
     def on_workload(
         self, resource: Resource, old: WorkloadView | None, new: WorkloadView | None
     ) -> None:
-        """Process an event of a workload."""
+        """Process an event of a workload.
+
+        Args:
+            resource: the kind.
+            old: the object before the event. None: it is new.
+            new: the object after the event. None: it was deleted.
+        """
         if old is not None:
             self._views.pop(old.uid, None)
             self._workloads.pop(old.uid, None)

@@ -46,6 +46,11 @@ class WorkloadSuspension:
 
         '' means that the suspension was written, or that the workload is gone or suspended already.
 
+        Args:
+            workload: the admitted object.
+            reason: CamelCase reason of the event.
+            why: text of the event.
+
         Raises:
             NotLeader: this process may not write any more.
         """

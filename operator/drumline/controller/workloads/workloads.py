@@ -138,7 +138,13 @@ class Workloads:
     def on_workload(
         self, resource: Resource, old: WorkloadView | None, new: WorkloadView | None
     ) -> None:
-        """Process an event of a Job or JobSet that names a queue."""
+        """Process an event of a Job or JobSet that names a queue.
+
+        Args:
+            resource: the kind.
+            old: the object before the event. None: it is new.
+            new: the object after the event. None: it was deleted.
+        """
         covered = [
             each if each and self._scope.covers(each.namespace) else None for each in (old, new)
         ]

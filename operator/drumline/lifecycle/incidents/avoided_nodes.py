@@ -28,6 +28,11 @@ def with_failed_devices(
     """Return the status after these failures. Nodes with failed devices are avoided from now on.
 
     Beyond MAX_AVOIDED entries, the oldest ones are dropped.
+
+    Args:
+        status: the job's present status.
+        failures: failures that the agents reported.
+        now: Unix time in seconds.
     """
     nodes = {
         failure.node: AvoidedNode(

@@ -52,6 +52,11 @@ def account_at(
 
     The status of a job with a template is not written while it runs, because such a job reports no
     figures. So the stored account is older than the GPUs that were held.
+
+    Args:
+        spec: the job's spec.
+        status: the job's present status.
+        now: Unix time in seconds.
     """
     account, assignment = status.gpu_seconds, status.assignment
     if account is None or assignment is None or status.finished_at is not None:
@@ -147,6 +152,11 @@ def reclassified(
 
     At most the productive GPU-seconds are moved. Example: 100 productive, recovering=30,
     repeated=90 -> 0 productive, 30 recovering, 70 repeated.
+
+    Args:
+        status: the job's present status.
+        recovering: GPU-seconds of recoveries.
+        repeated: GPU-seconds of steps that were trained again.
     """
     account = status.gpu_seconds
     if account is None:

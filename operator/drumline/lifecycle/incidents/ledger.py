@@ -58,6 +58,11 @@ def with_boundary_passed(
     """Return the status after the operator's open incident reached this boundary.
 
     Unchanged without an open incident of the operator.
+
+    Args:
+        status: the job's present status.
+        boundary: number of the recovery phase that ended.
+        now: Unix time in seconds.
     """
     last = status.last_incident
     if last is None or last.attempt or timeline.is_over(last):
@@ -106,6 +111,12 @@ def with_step_seen(
     """Return the status after training reached `step`. The operator's open incident ends.
 
     Agents of new pods have no log of incidents before their start, so no agent reports the end.
+
+    Args:
+        job: the job with its present status.
+        status: the status to change.
+        step: newest step that the agents reported.
+        now: Unix time in seconds.
     """
     last = status.last_incident
     if last is None or last.attempt or timeline.is_over(last) or last.replace_milliseconds is None:

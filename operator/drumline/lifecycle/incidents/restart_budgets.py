@@ -43,7 +43,14 @@ def limit_of(recovery: RecoverySpec, fault_class: FaultClass) -> int | None:
 def used(
     status: TrainingJobStatus, recovery: RecoverySpec, fault_class: FaultClass, *, at: float
 ) -> int:
-    """Return the number of faults of this class in the window that ends at `at`."""
+    """Return the number of faults of this class in the window that ends at `at`.
+
+    Args:
+        status: the job's present status.
+        recovery: limits and the window.
+        fault_class: class of the fault.
+        at: Unix time in seconds.
+    """
     begin = at - recovery.budget_window_seconds
     return sum(
         charge.count
@@ -55,7 +62,13 @@ def used(
 
 
 def remaining(status: TrainingJobStatus, recovery: RecoverySpec, *, at: float) -> dict[str, int]:
-    """Return the recoveries still allowed within the window, by class with a limit."""
+    """Return the recoveries still allowed within the window, by class with a limit.
+
+    Args:
+        status: the job's present status.
+        recovery: limits and the window.
+        at: Unix time in seconds.
+    """
     limits = {kind: limit_of(recovery, kind) for kind in FaultClass}
     return {
         str(kind): max(0, limit - used(status, recovery, kind, at=at))
@@ -74,6 +87,12 @@ def with_charge(
 
     Example with MAX_CHARGES = 2: charges 10:00 x1, 11:00 x1 and a new fault at 12:00 become 11:00
     x2, 12:00 x1.
+
+    Args:
+        status: the job's present status.
+        recovery: limits and the window.
+        fault_class: class of the fault.
+        at: Unix time of the fault.
     """
     # Other classes keep their charges: each class has its own budget.
     budgets = {budget.fault_class: budget for budget in status.budgets or ()}

@@ -46,7 +46,15 @@ def operator_incident(
     now: float,
     fault_at: float | None = None,
 ) -> IncidentStatus:
-    """Return an incident that the operator opens. It leads to the job's next generation."""
+    """Return an incident that the operator opens. It leads to the job's next generation.
+
+    Args:
+        failure: the failure that is handled.
+        job: the job with its present status.
+        fault_class: class of the fault.
+        now: Unix time in seconds.
+        fault_at: Unix time of the fault, if it is known.
+    """
     # A kubelet's clock may be ahead. A fault never lies in the future.
     fault_time = min(now, failure.at if failure.at is not None else fault_at or now)
     return _with_times(
@@ -69,7 +77,14 @@ def operator_incident(
 def agent_incident(
     incident: Incident, *, job: Job, members: Sequence[GangMember], now: float
 ) -> IncidentStatus:
-    """Return a restart in place from the agents' log."""
+    """Return a restart in place from the agents' log.
+
+    Args:
+        incident: the agents' record.
+        job: the job with its present status.
+        members: present members, for the names of nodes.
+        now: Unix time in seconds.
+    """
     culprit = next((member for member in members if member.index == incident.culprit_index), None)
     entry = IncidentStatus(
         generation=incident.generation,
@@ -93,6 +108,12 @@ def merged_with_agents(
 
     The earlier time of the fault counts. For an incident of the operator (attempt 0), detection and
     decision are the operator's, and all later boundaries are the agents'.
+
+    Args:
+        entry: the operator's record.
+        incident: the agents' record.
+        job: the job with its present status.
+        now: Unix time in seconds.
     """
     own, reported = boundary_times(entry), agent_boundary_times(incident, now=now)
     times = list(reported)
@@ -106,7 +127,13 @@ def merged_with_agents(
 
 
 def with_boundary(entry: IncidentStatus, number: int, *, at: float) -> IncidentStatus:
-    """Return the incident with this boundary at `at`. A known boundary stays."""
+    """Return the incident with this boundary at `at`. A known boundary stays.
+
+    Args:
+        entry: the incident.
+        number: number of the recovery phase that ended.
+        at: Unix time in seconds.
+    """
     times = boundary_times(entry)
     if times[number] is not None:
         return entry

@@ -91,6 +91,13 @@ def pod_inputs(
 ) -> list[PodInput]:
     """Return an input for each member with one of these indices. O(members).
 
+    Args:
+        job: the job with its present status.
+        indices: indices of members to create.
+        gpus: GPU resource of the pool.
+        settings: operator settings for all pods.
+        own_budget: whether the job has its own PodDisruptionBudget.
+
     Raises:
         ConfigError: the trainer's configuration is invalid.
     """

@@ -156,7 +156,13 @@ def trainer_variables(job: Job, hardware: HardwareConfig | None) -> dict[str, st
 
 
 def checkpoint_folder(spec: TrainingJobSpec, *, name: str, uid: str) -> str | None:
-    """Return the job's checkpoint folder: a path in its pods or a bucket's URL."""
+    """Return the job's checkpoint folder: a path in its pods or a bucket's URL.
+
+    Args:
+        spec: the job's spec.
+        name: the job's name.
+        uid: the job's uid.
+    """
     if spec.checkpoint is None:
         return None
     top = spec.checkpoint.bucket or CHECKPOINT_FOLDER
@@ -168,5 +174,10 @@ def checkpoint_path(path: str, *, name: str, uid: str) -> str:
 
     Without spec.checkpoint.path its name contains the job's uid, so that a new job of the same name
     never continues an earlier run by accident; with a path it does so on purpose.
+
+    Args:
+        path: spec.checkpoint.path. Empty if it is unset.
+        name: the job's name.
+        uid: the job's uid.
     """
     return path or f"{name}-{uid[:8]}"

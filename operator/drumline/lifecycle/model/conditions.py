@@ -77,7 +77,17 @@ def with_condition(  # noqa: PLR0917 - one line per condition in the transitions
     message: str,
     now: float,
 ) -> TrainingJobStatus:
-    """Return the status with this condition. Its transition time changes only with its truth."""
+    """Return the status with this condition. Its transition time changes only with its truth.
+
+    Args:
+        status: the status to change.
+        job: gives the observed generation.
+        kind: type of the condition.
+        truth: True, False or Unknown.
+        reason: reason for `kubectl get` and the event.
+        message: text for `kubectl get` and the event.
+        now: Unix time in seconds.
+    """
     entry = next_condition(
         status.conditions or (),
         kind,
@@ -92,7 +102,15 @@ def with_condition(  # noqa: PLR0917 - one line per condition in the transitions
 def cleared(
     status: TrainingJobStatus, job: Job, kind: ConditionType, reason: str, *, now: float
 ) -> TrainingJobStatus:
-    """Return the status with this condition set to False if it was True."""
+    """Return the status with this condition set to False if it was True.
+
+    Args:
+        status: the status to change.
+        job: gives the observed generation.
+        kind: type of the condition.
+        reason: reason for `kubectl get` and the event.
+        now: Unix time in seconds.
+    """
     return (
         with_condition(status, job, kind, "False", reason, "", now)
         if is_true(status, kind)
@@ -103,7 +121,14 @@ def cleared(
 def with_summary(
     status: TrainingJobStatus, phase: Phase, reason: str, message: str
 ) -> TrainingJobStatus:
-    """Return the status with phase, reason and message as printed by `kubectl get`."""
+    """Return the status with phase, reason and message as printed by `kubectl get`.
+
+    Args:
+        status: the status to change.
+        phase: the new phase.
+        reason: reason for `kubectl get` and the event.
+        message: text for `kubectl get` and the event.
+    """
     return changed(status, phase=phase, reason=str(reason), message=message[:2048])
 
 

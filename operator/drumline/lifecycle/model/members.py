@@ -123,7 +123,13 @@ def pool_nodes(pool: str, nodes: Sequence[str]) -> PoolNodes:
 def with_new_pods(
     members: Iterable[GangMember], indices: Collection[int], *, pod_generation: int
 ) -> list[GangMember]:
-    """Return the members. Those with these indices get new pods on their nodes."""
+    """Return the members. Those with these indices get new pods on their nodes.
+
+    Args:
+        members: all members.
+        indices: indices of members that get new pods.
+        pod_generation: generation of the new pods.
+    """
     chosen = frozenset(indices)
     return [
         replace(each, pod_generation=pod_generation) if each.index in chosen else each
@@ -138,7 +144,14 @@ def with_new_nodes(
     *,
     pod_generation: int,
 ) -> list[GangMember]:
-    """Return the members. Those at these positions get new pods on `nodes[position]`."""
+    """Return the members. Those at these positions get new pods on `nodes[position]`.
+
+    Args:
+        members: all members.
+        nodes: a node for each position.
+        positions: positions that get new pods.
+        pod_generation: generation of the new pods.
+    """
     return [
         replace(member, node=nodes[position], pod_generation=pod_generation)
         if position in positions
@@ -161,6 +174,13 @@ def resized_members(
 
     Example: members 0, 1, 3 with `kept` = positions 0 and 2 and one added node: members 0 and 3
     stay, the new member gets index 1.
+
+    Args:
+        members: all members, by position.
+        kept: positions that stay.
+        added: a node for each new member.
+        pod_generation: generation of the new pods.
+        surplus_pool: pool of the new members, if they are surplus.
     """
     # Members that stay keep their indices and pods. New ones fill the gaps.
     remaining = [member for position, member in enumerate(members) if position in kept]

@@ -158,6 +158,14 @@ def give_up_members(
 
     Members that must leave by a deadline are given up too, so that the gang recovers once, not
     twice.
+
+    Args:
+        job: the job with its present status.
+        gang: the pods and agents as they are.
+        indices: indices of the lost members.
+        reason: reason for `kubectl get` and the event.
+        message: text for `kubectl get` and the event.
+        now: Unix time in seconds.
     """
     given_up = set(indices)
     disruption = job.status.disruption

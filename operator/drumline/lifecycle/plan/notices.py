@@ -31,7 +31,13 @@ def save_deadline(disruption: DisruptionStatus) -> float:
 
 
 def request_save(situation: Situation, disruption: DisruptionStatus, *, leave: bool) -> JobPlan:
-    """Send the notice once, and wait for its answer."""
+    """Send the notice once, and wait for its answer.
+
+    Args:
+        situation: the job and what is observed of it.
+        disruption: why and until when to save.
+        leave: whether the ranks stop after the save.
+    """
     deadline = save_deadline(disruption)
     answered = answer_to(situation.observed, disruption) is not None
     if answered or situation.observed.notified == disruption.id:
@@ -48,7 +54,13 @@ def answer_to(observed: Observed, disruption: DisruptionStatus) -> NoticeAnswer 
 
 
 def with_answer(job: Job, answer: NoticeAnswer | None, *, now: float) -> TrainingJobStatus:
-    """Return the job's status with the checkpoint that the agents acknowledged, if any."""
+    """Return the job's status with the checkpoint that the agents acknowledged, if any.
+
+    Args:
+        job: the job with its present status.
+        answer: the agents' answer. None: there is none yet.
+        now: Unix time in seconds.
+    """
     if answer is None or answer.step is None:
         return job.status
     return transitions.with_checkpoint(job, job.status, answer.step, answer.digest, now=now)
@@ -72,7 +84,14 @@ def withdraw_notice(job: Job, observed: Observed) -> tuple[Notify, ...]:
 def announced_incident(
     job: Job, disruption: DisruptionStatus, *, begin: float, failed_step: int | None
 ) -> IncidentStatus:
-    """Return the incident of an announced fault. It begins at `begin`, already detected."""
+    """Return the incident of an announced fault. It begins at `begin`, already detected.
+
+    Args:
+        job: the job with its present status.
+        disruption: the announced disruption.
+        begin: Unix time in seconds.
+        failed_step: newest step before the fault.
+    """
     incident = IncidentStatus(
         generation=(job.status.generation or 0) + 1,
         attempt=0,

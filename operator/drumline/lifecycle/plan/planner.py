@@ -43,7 +43,14 @@ SUCCESSOR_SECONDS: Final = 1.0
 
 
 def plan_job(job: Job, observed: Observed, *, now: float, epoch: int) -> JobPlan:
-    """Return the next write and the next actions for this job."""
+    """Return the next write and the next actions for this job.
+
+    Args:
+        job: the job with its present status.
+        observed: pods, agents and nodes of the job.
+        now: Unix time in seconds.
+        epoch: epoch of this leader.
+    """
     planned = _plan(job, observed, now=now, epoch=epoch)
     again = None if job.finished or job.deleting else avoided_nodes.next_end(job.status)
     if planned.status is None and again is not None:

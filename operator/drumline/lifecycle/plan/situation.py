@@ -27,7 +27,14 @@ class Situation:
 
     @classmethod
     def of(cls, job: Job, observed: Observed, *, now: float, epoch: int) -> Situation:
-        """Return the situation of a job that has an assignment. O(members + pods)."""
+        """Return the situation of a job that has an assignment. O(members + pods).
+
+        Args:
+            job: the job with its present status.
+            observed: pods, agents and nodes of the job.
+            now: Unix time in seconds.
+            epoch: epoch of this leader.
+        """
         # Computed once for a plan: every step reads the same members and pods.
         gang = observed_gang(job, observed)
         return cls(job=job, gang=gang, observed=observed, now=now, epoch=epoch)

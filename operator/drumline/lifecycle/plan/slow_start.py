@@ -126,7 +126,13 @@ class LatePods:
 def wait_for_ready(
     situation: Situation, late: LatePods, *, deletions: tuple[Action, ...]
 ) -> JobPlan:
-    """Wait, explain, or give up, while all pods exist and some are not ready."""
+    """Wait, explain, or give up, while all pods exist and some are not ready.
+
+    Args:
+        situation: the job and what is observed of it.
+        late: pods that are not ready, with their events.
+        deletions: deletions to carry out in any case.
+    """
     job, now = situation.job, situation.now
     # Phase 1: read events that are due. They decide everything below.
     looking = look_for_reasons(situation, late)
@@ -154,7 +160,14 @@ def wait_for_ready(
 
 
 def with_failed_start(job: Job, *, message: str, remedy: str, now: float) -> Job:
-    """Return the job with one more failed start. Failed if no more are allowed."""
+    """Return the job with one more failed start. Failed if no more are allowed.
+
+    Args:
+        job: the job with its present status.
+        message: text for `kubectl get` and the event.
+        remedy: what the user can do.
+        now: Unix time in seconds.
+    """
     # The count is in the status, so a new leader continues it.
     count, limit = (job.status.failed_starts or 0) + 1, job.spec.recovery.max_failed_starts
     job = replace(job, status=changed(job.status, failed_starts=count))
@@ -174,7 +187,15 @@ def start_refused(
     now: float,
     reason: Reason = Reason.START_BLOCKED,
 ) -> TrainingJobStatus:
-    """Return the status after a start that cannot succeed: queued again, or failed."""
+    """Return the status after a start that cannot succeed: queued again, or failed.
+
+    Args:
+        job: the job with its present status.
+        message: text for `kubectl get` and the event.
+        remedy: what the user can do.
+        now: Unix time in seconds.
+        reason: reason for `kubectl get` and the event.
+    """
     job = with_failed_start(job, message=message, remedy=remedy, now=now)
     if job.finished:
         return job.status

@@ -28,7 +28,16 @@ _REASONS = {
 def nominated(
     job: Job, *, pool: str, nodes: Sequence[str], reason: str, message: str, now: float
 ) -> TrainingJobStatus:
-    """Return the status of a job whose nodes are reserved until its victims leave."""
+    """Return the status of a job whose nodes are reserved until its victims leave.
+
+    Args:
+        job: the job with its present status.
+        pool: pool of the reserved nodes.
+        nodes: a node for each member.
+        reason: reason for `kubectl get` and the event.
+        message: text for `kubectl get` and the event.
+        now: Unix time in seconds.
+    """
     status = waiting(job, reason=reason, message=message, now=now)
     return changed(status, nominated=pool_nodes(pool, nodes))
 
@@ -97,6 +106,11 @@ def movable(job: Job, *, message: str, now: float) -> TrainingJobStatus:
     """Return the status after the disrupted members have saved, or need not save.
 
     They may be placed elsewhere from now on.
+
+    Args:
+        job: the job with its present status.
+        message: text for `kubectl get` and the event.
+        now: Unix time in seconds.
     """
     disruption = job.status.disruption
     assert disruption is not None  # noqa: S101 - the caller asked for the save that it names
@@ -109,12 +123,24 @@ def movable(job: Job, *, message: str, now: float) -> TrainingJobStatus:
 def nominated_for_move(
     status: TrainingJobStatus, *, pool: str, nodes: Sequence[str]
 ) -> TrainingJobStatus:
-    """Return the status with nodes reserved for a move, until the job has left its old ones."""
+    """Return the status with nodes reserved for a move, until the job has left its old ones.
+
+    Args:
+        status: the job's present status.
+        pool: pool of the reserved nodes.
+        nodes: a node for each member.
+    """
     return changed(status, nominated=pool_nodes(pool, nodes))
 
 
 def disruption_withdrawn(job: Job, *, message: str, now: float) -> TrainingJobStatus:
-    """Return the status after a disruption ended before the job left: it stays."""
+    """Return the status after a disruption ended before the job left: it stays.
+
+    Args:
+        job: the job with its present status.
+        message: text for `kubectl get` and the event.
+        now: Unix time in seconds.
+    """
     status = changed(job.status, disruption=None, nominated=None)
     reason = Reason.WITHDRAWN
     status = cleared(status, job, ConditionType.DISRUPTED, reason, now=now)

@@ -23,6 +23,12 @@ def idle(job: Job, *, reason: Reason, message: str, now: float) -> TrainingJobSt
     """Return the status with the condition Idle. Another report of its agents stays visible.
 
     The condition's time is that of its reason: the owner has known the reason since then.
+
+    Args:
+        job: the job with its present status.
+        reason: reason for `kubectl get` and the event.
+        message: text for `kubectl get` and the event.
+        now: Unix time in seconds.
     """
     # Remove the old condition first, so that a new reason gets a new time.
     kept = [entry for entry in job.status.conditions or () if entry.type != ConditionType.IDLE]
@@ -42,7 +48,14 @@ def works_again(job: Job, *, now: float) -> TrainingJobStatus:
 
 
 def idle_eviction(job: Job, *, message: str, deadline: float, now: float) -> TrainingJobStatus:
-    """Return the status of a job that must save, because its idle GPUs suspend it."""
+    """Return the status of a job that must save, because its idle GPUs suspend it.
+
+    Args:
+        job: the job with its present status.
+        message: text for `kubectl get` and the event.
+        deadline: Unix time until which the job may save.
+        now: Unix time in seconds.
+    """
     return disrupted(
         job,
         kind=DisruptionKind.IDLE,
@@ -73,7 +86,13 @@ def suspended_for_idleness(job: Job, *, saved: bool, now: float) -> TrainingJobS
 
 
 def suspended_with_its_terminal(job: Job, *, ended_at: float, now: float) -> TrainingJobStatus:
-    """Return the status of a job that was suspended because its terminal was idle."""
+    """Return the status of a job that was suspended because its terminal was idle.
+
+    Args:
+        job: the job with its present status.
+        ended_at: Unix time at which the pod ended.
+        now: Unix time in seconds.
+    """
     message = (
         f"its terminal was idle: its command ended at {timestamp(ended_at)} with exit code"
         f" {ExitCode.IDLE.value}. drumline shell {job.name} starts it again: files on claims are"

@@ -127,7 +127,15 @@ def _code_digest(job: Job) -> str | None:
 def members_lost(
     job: Job, *, indices: Collection[int], reason: Reason, message: str, now: float
 ) -> TrainingJobStatus:
-    """Return the status with lost members: they are placed again, or the gang shrinks."""
+    """Return the status with lost members: they are placed again, or the gang shrinks.
+
+    Args:
+        job: the job with its present status.
+        indices: indices of the lost members.
+        reason: reason for `kubectl get` and the event.
+        message: text for `kubectl get` and the event.
+        now: Unix time in seconds.
+    """
     assignment = job.status.assignment
     assert assignment is not None  # noqa: S101 - only an admitted job has members
     # Members that are lost already stay lost. Joining members are dropped with the failed growth.
@@ -212,7 +220,13 @@ def resized(
 
 
 def growth_abandoned(job: Job, *, message: str, now: float) -> TrainingJobStatus:
-    """Return the status without joining members. The others continue and never knew of them."""
+    """Return the status without joining members. The others continue and never knew of them.
+
+    Args:
+        job: the job with its present status.
+        message: text for `kubectl get` and the event.
+        now: Unix time in seconds.
+    """
     assignment = job.status.assignment
     joining = frozenset((assignment.joining if assignment else None) or ())
     members = [member for member in members_of(job.status) if member.index not in joining]
@@ -235,7 +249,16 @@ def restarted(
     epoch: int,
     now: float,
 ) -> TrainingJobStatus:
-    """Return a new generation on the same nodes, in which some members get new pods."""
+    """Return a new generation on the same nodes, in which some members get new pods.
+
+    Args:
+        job: the job with its present status.
+        indices: indices of members that get new pods.
+        reason: reason for `kubectl get` and the event.
+        message: text for `kubectl get` and the event.
+        epoch: epoch of this leader.
+        now: Unix time in seconds.
+    """
     generation = (job.status.generation or 0) + 1
     members = with_new_pods(members_of(job.status), indices, pod_generation=generation)
     assignment = job.status.assignment

@@ -47,6 +47,12 @@ def waiting(job: Job, *, reason: str, message: str, now: float) -> TrainingJobSt
     """Return the status of a job that waits with a reason. Equal if nothing changed.
 
     It has no places, or lost members.
+
+    Args:
+        job: the job with its present status.
+        reason: reason for `kubectl get` and the event.
+        message: text for `kubectl get` and the event.
+        now: Unix time in seconds.
     """
     held = job.status.assignment is not None
     status = changed(
@@ -80,7 +86,13 @@ def _still_required(job: Job) -> list[AfterSpec]:
 def with_expected_start(
     status: TrainingJobStatus, *, start: float | None, by: float | None
 ) -> TrainingJobStatus:
-    """Return the status with the forecast start: median (`start`) and 90th percentile (`by`)."""
+    """Return the status with the forecast start: median (`start`) and 90th percentile (`by`).
+
+    Args:
+        status: the job's present status.
+        start: Unix time before which half of such jobs start.
+        by: Unix time before which nine in ten start.
+    """
     return changed(
         status,
         expected_start=None if start is None else timestamp(start),
@@ -125,7 +137,14 @@ def running(job: Job, *, now: float, image: str | None = None) -> TrainingJobSta
 
 
 def requeued(job: Job, *, reason: Reason, message: str, now: float) -> TrainingJobStatus:
-    """Return the status of a job that gave its nodes back. It keeps its `queuedAt`."""
+    """Return the status of a job that gave its nodes back. It keeps its `queuedAt`.
+
+    Args:
+        job: the job with its present status.
+        reason: reason for `kubectl get` and the event.
+        message: text for `kubectl get` and the event.
+        now: Unix time in seconds.
+    """
     status = changed(
         with_elapsed(job, now=now),
         assignment=None,
@@ -147,7 +166,14 @@ def requeued(job: Job, *, reason: Reason, message: str, now: float) -> TrainingJ
 def suspended(
     job: Job, *, now: float, reason: Reason = Reason.SUSPENDED_BY_USER, message: str = ""
 ) -> TrainingJobStatus:
-    """Return the status of a job without nodes that is not queued, for this reason."""
+    """Return the status of a job without nodes that is not queued, for this reason.
+
+    Args:
+        job: the job with its present status.
+        now: Unix time in seconds.
+        reason: reason for `kubectl get` and the event.
+        message: text for `kubectl get` and the event.
+    """
     status = changed(
         with_elapsed(job, now=now),
         assignment=None,
@@ -175,7 +201,13 @@ def resumed(job: Job, *, now: float) -> TrainingJobStatus:
 
 
 def invalid_config(job: Job, refusal: Refusal, *, now: float) -> TrainingJobStatus:
-    """Return the status of a job that cannot be scheduled. With nodes it keeps its phase."""
+    """Return the status of a job that cannot be scheduled. With nodes it keeps its phase.
+
+    Args:
+        job: the job with its present status.
+        refusal: the field, and what is wrong with it.
+        now: Unix time in seconds.
+    """
     reason, message = refusal.reason, refusal.message
     status = changed(job.status, observed_generation=job.object_generation)
     status = with_condition(status, job, ConditionType.INVALID_CONFIG, "True", reason, message, now)
@@ -193,7 +225,13 @@ def valid_config(job: Job, *, now: float) -> TrainingJobStatus:
 
 
 def memory_judged(job: Job, shortage: MemoryShortage | None, *, now: float) -> TrainingJobStatus:
-    """Return the status with the planner's verdict on the memory of its GPUs."""
+    """Return the status with the planner's verdict on the memory of its GPUs.
+
+    Args:
+        job: the job with its present status.
+        shortage: missing memory. None: the model fits.
+        now: Unix time in seconds.
+    """
     status = changed(job.status, observed_generation=job.object_generation)
     kind = ConditionType.EXCEEDS_MEMORY
     if shortage is None:
@@ -226,7 +264,13 @@ def with_surroundings(
 
 
 def succeeded(job: Job, *, progress: Progress | None, now: float) -> TrainingJobStatus:
-    """Return the status of a job whose pods all succeeded."""
+    """Return the status of a job whose pods all succeeded.
+
+    Args:
+        job: the job with its present status.
+        progress: figures that the agents reported last.
+        now: Unix time in seconds.
+    """
     status = with_progress(job, with_elapsed(job, now=now), progress, now=now)
     ready = f"{job.members}/{job.members}"
     status = changed(
@@ -249,7 +293,14 @@ def succeeded(job: Job, *, progress: Progress | None, now: float) -> TrainingJob
 
 
 def failed(job: Job, *, reason: Reason, message: str, now: float) -> TrainingJobStatus:
-    """Return the status of a job that failed for good. The message has the reason and a remedy."""
+    """Return the status of a job that failed for good. The message has the reason and a remedy.
+
+    Args:
+        job: the job with its present status.
+        reason: reason for `kubectl get` and the event.
+        message: text for `kubectl get` and the event.
+        now: Unix time in seconds.
+    """
     status = changed(
         with_elapsed(job, now=now),
         finished_at=timestamp(now),
@@ -269,7 +320,14 @@ def failed(job: Job, *, reason: Reason, message: str, now: float) -> TrainingJob
 def with_progress(
     job: Job, status: TrainingJobStatus, progress: Progress | None, *, now: float
 ) -> TrainingJobStatus:
-    """Return the status with newer figures. The checkpoint never goes back."""
+    """Return the status with newer figures. The checkpoint never goes back.
+
+    Args:
+        job: the job with its present status.
+        status: the status to change.
+        progress: figures that the agents reported.
+        now: Unix time in seconds.
+    """
     if progress is None:
         return status
     speed, predicted = progress.tokens_per_second, progress.predicted_tokens_per_second
@@ -361,6 +419,13 @@ def with_checkpoint(
 
     For the bundled trainer it is committed and verified. For a template its program has reported
     it.
+
+    Args:
+        job: the job with its present status.
+        status: the status to change.
+        step: step of the checkpoint.
+        digest: SHA-256 of its manifest.
+        now: Unix time in seconds.
     """
     if status.checkpoint is not None and step <= status.checkpoint.step:
         return status
