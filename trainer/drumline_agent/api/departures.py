@@ -79,6 +79,13 @@ async def report_departure(
     """Report to the store's agent; False if it was unreachable for `for_seconds`.
 
     That is not a failure: the store's agent has ended before, or its answer was lost.
+
+    Args:
+        departure: generation, attempt and exit code.
+        to: the member to send to.
+        port: port of the agents.
+        token: the job's token, which signs messages.
+        for_seconds: time after which an unreachable agent counts as ended.
     """
     body = departure.encode()
     request = HttpRequest(
@@ -108,7 +115,15 @@ async def wait_for_departures(
     port: int,
     lost_seconds: float,
 ) -> None:
-    """Wait until every member has departed or has been unreachable for `lost_seconds`."""
+    """Wait until every member has departed or has been unreachable for `lost_seconds`.
+
+    Args:
+        departures: reports that have arrived.
+        members: members to wait for.
+        membership: generation and attempt.
+        port: port of the agents.
+        lost_seconds: time after which an unreachable member counts as ended.
+    """
     async with asyncio.TaskGroup() as group:
         for member in members:
             group.create_task(

@@ -33,7 +33,14 @@ async def deliver_to_all(signed: SignedRecord, *, port: int) -> None:
 
 
 async def deliver(signed: SignedRecord, *, to: Member, port: int, gate: asyncio.Semaphore) -> None:
-    """Push a record to a member until it has answered, with whatever status."""
+    """Push a record to a member until it has answered, with whatever status.
+
+    Args:
+        signed: the signed generation record.
+        to: the member to send to.
+        port: port of the agents.
+        gate: bounds the number of requests at a time.
+    """
     request = HttpRequest(
         method="PUT",
         path=RECORD_PATH,
@@ -62,7 +69,13 @@ async def deliver(signed: SignedRecord, *, to: Member, port: int, gate: asyncio.
 
 
 async def send_until_answered(request: HttpRequest, *, to: Member, port: int) -> None:
-    """Send a request until the member accepts or rejects it; 5xx is sent again."""
+    """Send a request until the member accepts or rejects it; 5xx is sent again.
+
+    Args:
+        request: the request to send.
+        to: the member to send to.
+        port: port of the agents.
+    """
     while True:
         with suppress(PeerUnreachableError):
             answer = await fetch(request, address=to.address, port=port)
@@ -75,6 +88,12 @@ async def fetch_newer_record(
     records: RecordStore, signed: SignedRecord, *, token: bytes, port: int
 ) -> None:
     """Offer to `records` the newer record that the agent of this record's store has, if any.
+
+    Args:
+        records: holds the current record.
+        signed: the signed generation record.
+        token: the job's token, which signs messages.
+        port: port of the agents.
 
     Raises:
         Unreachable: it does not answer.

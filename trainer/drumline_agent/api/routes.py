@@ -43,7 +43,14 @@ class Route:
 
 
 class Api:
-    """Answers requests from the state of the agent."""
+    """Answers requests from the state of the agent.
+
+    Args:
+        token: the job's token, which signs messages.
+        records: holds the current record.
+        status: status of this pod's ranks.
+        departures: reports of members that ended their attempt.
+    """
 
     def __init__(
         self, *, token: bytes, records: RecordStore, status: RankStatusStore, departures: Departures

@@ -41,7 +41,14 @@ class Service:
     async def report_departure(
         self, record: GenerationRecord, *, attempt: int, exit_code: int, for_seconds: float
     ) -> None:
-        """Report to the store's agent that this pod has ended its attempt."""
+        """Report to the store's agent that this pod has ended its attempt.
+
+        Args:
+            record: the generation record.
+            attempt: number of the attempt in this generation.
+            exit_code: exit code of this pod.
+            for_seconds: time after which an unreachable agent counts as ended.
+        """
         departure = Departure(
             index=self.settings.index,
             generation=record.generation,

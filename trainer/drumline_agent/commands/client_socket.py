@@ -39,7 +39,13 @@ MAX_UNREAD_BYTES = 64 * 1024
 
 
 class ClientConnection(asyncio.Protocol):
-    """One process that has connected."""
+    """One process that has connected.
+
+    Args:
+        admit: whether to accept the process after its first message.
+        on_message: called for each message.
+        on_closed: called at the end of the connection.
+    """
 
     def __init__(
         self,

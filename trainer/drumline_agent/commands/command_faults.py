@@ -66,7 +66,13 @@ class CommandFaults:
         self._memory = MemoryKills() if memory is None else memory
 
     def not_started(self, process_rank: int, membership: tuple[int, int], reason: str) -> Fault:
-        """Report that the image cannot run the command. A restart would not help."""
+        """Report that the image cannot run the command. A restart would not help.
+
+        Args:
+            process_rank: rank of the process.
+            membership: generation and attempt.
+            reason: message of the operating system.
+        """
         return self._fault(
             process_rank,
             membership,
@@ -76,7 +82,13 @@ class CommandFaults:
         )
 
     def process_ended(self, process: CommandProcess, code: int, *, step: int) -> Fault:
-        """Report an unexpected end of a process. A negative code is the signal that ended it."""
+        """Report an unexpected end of a process. A negative code is the signal that ended it.
+
+        Args:
+            process: the process.
+            code: exit code.
+            step: newest step that is known.
+        """
         placement, now = process.placement, time.time()
         # 1. The leader had this process killed: the hang began when it was last heard.
         if process.kill_reason is not None:

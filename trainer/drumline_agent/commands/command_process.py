@@ -138,6 +138,12 @@ async def start_process(
 ) -> StartedProcess:
     """Start a command in the agent's working folder, with these descriptors beside the three.
 
+    Args:
+        command: program and arguments.
+        environment: all variables of the process.
+        reaper: collects the exit code.
+        inherits: descriptors to pass on.
+
     Raises:
         CommandNotStartedError: the image cannot run it.
         OSError: the pod is out of processes, memory or descriptors.

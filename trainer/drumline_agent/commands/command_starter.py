@@ -71,6 +71,11 @@ class CommandStarter:
     ) -> CommandProcess:
         """Start the process of a placement.
 
+        Args:
+            placement: rank, devices and addresses of the process.
+            on_line: called for each line of output.
+            progress: finds steps in the output.
+
         Raises:
             CommandNotStartedError: the image cannot run the command, or the command is a launcher
                 that would be started for each GPU.

@@ -31,6 +31,11 @@ class LaunchPlan:
     def make(cls, command: Sequence[str], *, launch: LaunchSettings, gpus: int) -> LaunchPlan:
         """Read what the template says.
 
+        Args:
+            command: program and arguments.
+            launch: `spec.template.launch`.
+            gpus: GPUs of the pod.
+
         Raises:
             ContractError: a pattern that is none, or a command that cannot be preloaded.
         """

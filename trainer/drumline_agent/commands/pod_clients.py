@@ -62,7 +62,13 @@ SOCKET_NAME: Final = "agent.sock"
 
 
 class PodClients:
-    """Clients of one pod, over all its attempts."""
+    """Clients of one pod, over all its attempts.
+
+    Args:
+        settings: settings of the agent.
+        status: status of this pod's ranks.
+        link: sends messages to the coordinator in the leader's agent.
+    """
 
     def __init__(
         self, *, settings: AgentSettings, status: RankStatusStore, link: ClientLink

@@ -28,6 +28,12 @@ async def fetch(
 ) -> HttpResponse:
     """Send one request and read its answer.
 
+    Args:
+        request: the request to send.
+        address: IP address of the agent.
+        port: port of the agents.
+        seconds: time limit.
+
     Raises:
         Unreachable: no whole answer within `seconds`.
     """
@@ -43,6 +49,13 @@ async def upload(
     request: HttpRequest, *, file: Path, size: int, address: str, port: int
 ) -> HttpResponse:
     """Send a request whose body is the first `size` bytes of a file.
+
+    Args:
+        request: head of the request.
+        file: the file to send.
+        size: number of bytes to send.
+        address: IP address of the agent.
+        port: port of the agents.
 
     Raises:
         Unreachable: no whole answer in the time that `size` may take.
@@ -61,6 +74,13 @@ async def download(
     request: HttpRequest, *, to: Path, size: int, address: str, port: int
 ) -> HttpResponse:
     """Send a request and write a good answer's body, which must be of `size`, to a file.
+
+    Args:
+        request: the request to send.
+        to: path of the new file.
+        size: number of bytes that must come.
+        address: IP address of the agent.
+        port: port of the agents.
 
     Raises:
         Unreachable: no whole answer in the time that `size` may take, or one of another size.

@@ -19,7 +19,14 @@ def transfer_seconds(size: int) -> float:
 async def send_file(
     writer: asyncio.StreamWriter, *, head: bytes, file: BinaryIO, size: int
 ) -> None:
-    """Write a head, then `size` bytes of the file. Raises OSError."""
+    """Write a head, then `size` bytes of the file. Raises OSError.
+
+    Args:
+        writer: the connection.
+        head: request or status line and headers.
+        file: read from its position.
+        size: number of bytes.
+    """
     writer.write(head)
     await writer.drain()
     if size:
@@ -29,7 +36,13 @@ async def send_file(
 
 
 async def receive_file(reader: asyncio.StreamReader, *, file: BinaryIO, size: int) -> None:
-    """Read exactly `size` bytes into the file. Raises OSError or asyncio.IncompleteReadError."""
+    """Read exactly `size` bytes into the file. Raises OSError or asyncio.IncompleteReadError.
+
+    Args:
+        reader: the connection.
+        file: written from its position.
+        size: number of bytes.
+    """
     left = size
     while left:
         async with asyncio.timeout(IDLE_SECONDS):

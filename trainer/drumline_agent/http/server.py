@@ -62,7 +62,14 @@ class UploadHandler(Protocol):
 
 
 class HttpServer:
-    """A context manager: bound on entry; on exit, requests in progress are still answered."""
+    """A context manager: bound on entry; on exit, requests in progress are still answered.
+
+    Args:
+        answer: handles a request.
+        address: IP address to bind.
+        port: port to bind.
+        uploads: handles bodies that are streamed to files.
+    """
 
     def __init__(
         self,
@@ -125,7 +132,13 @@ class HttpServer:
     async def serve(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, crowded: bool
     ) -> None:
-        """Answer the request of one connection and close it."""
+        """Answer the request of one connection and close it.
+
+        Args:
+            reader: input of the connection.
+            writer: output of the connection.
+            crowded: whether only reserved connections are free, so that only probes are answered.
+        """
         task = asyncio.current_task()
         assert task is not None  # noqa: S101 - a coroutine runs in a task
         self._tasks.add(task)

@@ -31,7 +31,14 @@ FOLLOWERS_SECONDS = 5.0
 
 
 class ClientCoordinator:
-    """Coordination of all clients by the leader of one generation."""
+    """Coordination of all clients by the leader of one generation.
+
+    Args:
+        record: the generation record.
+        orders: sends orders to the members.
+        status: status of this pod's ranks.
+        own_index: index of this pod's member.
+    """
 
     def __init__(
         self,

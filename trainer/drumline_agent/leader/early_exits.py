@@ -21,7 +21,13 @@ QUIET_SECONDS = 5.0
 
 
 class EarlyExits:
-    """Reports early exits in the status, and bounds the time of the remaining ranks."""
+    """Reports early exits in the status, and bounds the time of the remaining ranks.
+
+    Args:
+        status: status of this pod's ranks.
+        own_index: index of this pod's member.
+        seconds: time in which the remaining ranks must end.
+    """
 
     def __init__(self, status: RankStatusStore, *, own_index: int, seconds: float) -> None:
         self._status = status

@@ -34,7 +34,17 @@ VERIFY_SECONDS = 1.0
 
 
 class HangMonitor:
-    """Checks the gang at intervals."""
+    """Checks the gang at intervals.
+
+    Args:
+        record: the generation record.
+        heartbeats: newest heartbeats of all members.
+        status: status of this pod's ranks.
+        ranks: ranks of this pod.
+        orders: requests stacks and records from members.
+        own_index: index of this pod's member.
+        report: called with a detected hang.
+    """
 
     def __init__(
         self,

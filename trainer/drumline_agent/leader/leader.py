@@ -63,7 +63,15 @@ FAREWELL_SECONDS = 5.0
 
 
 class Leader:
-    """Leads the gang of one record to its end; cancelled when a newer record arrives."""
+    """Leads the gang of one record to its end; cancelled when a newer record arrives.
+
+    Args:
+        service: settings, records and status of this agent.
+        signed: the signed generation record.
+        member: the agent of this pod's ranks.
+        incidents: log of the gang's incidents.
+        store: the rendezvous store of the attempt.
+    """
 
     def __init__(
         self,

@@ -35,7 +35,13 @@ CONCURRENCY = 256
 
 
 class OrderSender:
-    """Delivers orders; to the leader's own pod without a network in between."""
+    """Delivers orders; to the leader's own pod without a network in between.
+
+    Args:
+        record: the generation record.
+        own: the agent of this pod's ranks.
+        settings: settings of the agent.
+    """
 
     def __init__(
         self, record: GenerationRecord, *, own: MemberAgent, settings: AgentSettings
@@ -87,7 +93,13 @@ class OrderSender:
     async def send(
         self, order: LeaderOrder, member: Member, *, seconds: float = 5.0
     ) -> Inventory | bytes:
-        """Send an order until the member has obeyed it. Returns its answer."""
+        """Send an order until the member has obeyed it. Returns its answer.
+
+        Args:
+            order: the order.
+            member: the receiver.
+            seconds: time limit.
+        """
         if member.index == self._settings.index:
             return await self._own.obey(order) or b""
         wait, logged = RETRY_SECONDS, False

@@ -14,6 +14,12 @@ class RecoveryTracker:
     """Reads the heartbeats of the leader's own ranks.
 
     All ranks of a gang pass these stages together, so its own stand for all.
+
+    Args:
+        incidents: log of the gang's incidents.
+        membership: generation and attempt.
+        ranks: ranks of this pod.
+        fetched: whether snapshots came from peers.
     """
 
     def __init__(

@@ -12,7 +12,13 @@ from drumline_contract import FaultClass, GenerationRecord
 
 
 class RestartAccount:
-    """Counts restarts by fault class against the budgets of a record."""
+    """Counts restarts by fault class against the budgets of a record.
+
+    Args:
+        record: the generation record, with the budgets.
+        incidents: log of the gang's incidents.
+        status: status of this pod's ranks.
+    """
 
     def __init__(
         self, record: GenerationRecord, *, incidents: IncidentLog, status: RankStatusStore

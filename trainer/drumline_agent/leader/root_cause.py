@@ -117,7 +117,13 @@ def with_finished_steps(incident: Incident, inventories: Sequence[Inventory]) ->
 def incident_of_new_generation(
     record: GenerationRecord, inventories: Sequence[Inventory], *, now: float
 ) -> Incident | None:
-    """Build the incident that led to a new generation, as its members saw it. None: all are new."""
+    """Build the incident that led to a new generation, as its members saw it. None: all are new.
+
+    Args:
+        record: the record of the new generation.
+        inventories: ranks and faults of each member.
+        now: Unix time in seconds.
+    """
     survivors = [inventory for inventory in inventories if inventory.previous_generation]
     if not survivors:
         return None

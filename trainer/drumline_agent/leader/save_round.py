@@ -103,6 +103,11 @@ def apply_reply(current: SaveRound, rank: int, reply: Reply) -> tuple[SaveRound,
     """Return the round after a rank's reply, and the orders to all its ranks.
 
     Replies to an earlier proposal change nothing.
+
+    Args:
+        current: the round before the reply.
+        rank: the rank that replied.
+        reply: its reply.
     """
     stale = reply.id != current.proposal.id or rank not in current.ranks
     if stale or current.state is not RoundState.PROPOSED:

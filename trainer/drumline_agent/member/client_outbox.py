@@ -29,7 +29,13 @@ class ClientOutbox:
     def put(
         self, membership: Membership, rank: int, message: ClientMessage | ConnectionClosed
     ) -> None:
-        """Keep a message until it is sent; those of an older membership are dropped."""
+        """Keep a message until it is sent; those of an older membership are dropped.
+
+        Args:
+            membership: generation and attempt.
+            rank: rank of the client.
+            message: the message, or the end of its connection.
+        """
         # Messages of an earlier attempt have no receiver any more.
         if membership != self._membership:
             self._membership = membership

@@ -39,7 +39,13 @@ RETRY_SECONDS = 0.2
 
 
 class LeaderReporter:
-    """Reports to the leader of one record."""
+    """Reports to the leader of one record.
+
+    Args:
+        service: settings, records and status of this agent.
+        member: source of faults and heartbeats.
+        signed: the signed generation record.
+    """
 
     def __init__(self, *, service: Service, member: MemberAgent, signed: SignedRecord) -> None:
         self._service = service

@@ -61,7 +61,14 @@ from drumline_contract import (
 
 
 class MemberAgent:
-    """The ranks of this pod under the leader's orders."""
+    """The ranks of this pod under the leader's orders.
+
+    Args:
+        service: settings, records and status of this agent.
+        make_ranks: creates the ranks of the pod for their listener.
+        snapshots: snapshots that this pod holds.
+        incidents: log of the gang's incidents.
+    """
 
     def __init__(
         self,

@@ -25,7 +25,13 @@ from drumline_contract import SIGNATURE_HEADER, AgentPhase, Notice, sign
 async def save_before_termination(
     service: Service, signed: SignedRecord, *, seconds: float
 ) -> None:
-    """Make the gang save within `seconds`, if it trains and has a place for checkpoints."""
+    """Make the gang save within `seconds`, if it trains and has a place for checkpoints.
+
+    Args:
+        service: settings, records and status of this agent.
+        signed: the signed generation record.
+        seconds: time until the pod must have saved.
+    """
     settings = service.settings
     if service.status.phase is not AgentPhase.RUNNING or not settings.has_checkpoints:
         return
@@ -44,6 +50,11 @@ async def announce_termination(service: Service, signed: SignedRecord, *, second
 
     Saving a sharded state needs all processes. A program that acknowledges saves has half of the
     time for the save, and gets no signal before. `Ranks.end` then limits this pod's processes.
+
+    Args:
+        service: settings, records and status of this agent.
+        signed: the signed generation record.
+        seconds: time until the processes are killed.
     """
     notice = _own_notice(service, seconds=seconds)
     with suppress(TimeoutError):

@@ -78,7 +78,14 @@ BEFORE_FIRST_HEARTBEAT = (-1, 0, -1)
 
 
 class LocalRanks:
-    """The processes of this pod's ranks, by local rank."""
+    """The processes of this pod's ranks, by local rank.
+
+    Args:
+        settings: settings of the agent.
+        zygote: forks ranks.
+        status: status of this pod's ranks.
+        listener: called for faults and exits.
+    """
 
     def __init__(
         self,

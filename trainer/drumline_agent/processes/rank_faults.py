@@ -17,7 +17,13 @@ from drumline_contract import MAX_CAUSE_CHARS, ExitCode, FaultClass
 
 
 class RankFaults:
-    """Faults of the ranks of one pod."""
+    """Faults of the ranks of one pod.
+
+    Args:
+        status: status of this pod's ranks.
+        index: index of this pod's member.
+        cgroup: folder of the pod's cgroup, for out-of-memory kills.
+    """
 
     def __init__(self, *, status: RankStatusStore, index: int, cgroup: Path | None = None) -> None:
         self._status = status

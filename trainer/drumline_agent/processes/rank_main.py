@@ -34,7 +34,13 @@ _LAST_ERROR = "Last error:\n"
 
 
 def store_request(address: str, *, port: int, peers: Sequence[str] = ()) -> dict[str, Any]:
-    """Build the zygote's request for a store. Without `peers` the store accepts every network."""
+    """Build the zygote's request for a store. Without `peers` the store accepts every network.
+
+    Args:
+        address: IP address to bind.
+        port: port to bind.
+        peers: IP addresses that may connect.
+    """
     return {"kind": "store", "address": address, "port": port, "peers": list(peers)}
 
 
@@ -65,7 +71,14 @@ def serve_store(module: ModuleType, order: dict[str, Any]) -> None:
 def run_child(
     *, module: ModuleType, order: dict[str, Any], descriptors: list[int], parent_pid: int
 ) -> NoReturn:
-    """Run this freshly forked process as what was requested; never returns."""
+    """Run this freshly forked process as what was requested; never returns.
+
+    Args:
+        module: the rank program.
+        order: request for a rank or a store.
+        descriptors: pipes to the agent.
+        parent_pid: process that must stay alive.
+    """
     code: int = ExitCode.APPLICATION
     try:
         _become_session(output=descriptors[0], parent_pid=parent_pid)

@@ -128,7 +128,14 @@ async def fork_rank(
     on_line: Callable[[RankProcess, bytes], None],
     on_exit: Callable[[RankProcess], None],
 ) -> RankProcess:
-    """Make the zygote fork the process of a rank."""
+    """Make the zygote fork the process of a rank.
+
+    Args:
+        placement: rank, devices and addresses of the process.
+        zygote: forks the process.
+        on_line: called for each line of output.
+        on_exit: called at the end.
+    """
     output = PrefixedOutput(f"rank {placement.rank}")
     output_reader, output_end = await open_line_pipe(output.line)
     message_reader, messages_end = await open_line_pipe(lambda line: on_line(process, line))

@@ -41,7 +41,13 @@ class AttemptStore(Protocol):
     async def open(
         self, address: str, *, peers: Sequence[str], on_end: Callable[[str], None]
     ) -> int:
-        """Replace the store of the previous attempt. Return the port of the new store."""
+        """Replace the store of the previous attempt. Return the port of the new store.
+
+        Args:
+            address: IP address to bind.
+            peers: IP addresses that may connect.
+            on_end: called with a message if the store ends.
+        """
         ...
 
     async def close(self) -> None:
@@ -65,7 +71,13 @@ class FreshPort:
         peers: Sequence[str],  # noqa: ARG002 - same
         on_end: Callable[[str], None],  # noqa: ARG002 - the store ends with rank 0
     ) -> int:
-        """Take the next port. Returns it."""
+        """Take the next port. Returns it.
+
+        Args:
+            address: IP address of the store.
+            peers: IP addresses that may connect.
+            on_end: called with a message if the store ends.
+        """
         port = self._first_port + self._opened % STORE_PORTS
         self._opened += 1
         return port

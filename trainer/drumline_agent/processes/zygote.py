@@ -128,7 +128,13 @@ class Zygote:
 def send_message(
     channel: socket.socket, message: dict[str, Any], descriptors: list[int] | None = None
 ) -> None:
-    """Send one datagram of the protocol."""
+    """Send one datagram of the protocol.
+
+    Args:
+        channel: a Unix datagram socket.
+        message: JSON values.
+        descriptors: descriptors to pass on.
+    """
     socket.send_fds(channel, [json.dumps(message).encode()], descriptors or [])
 
 

@@ -71,7 +71,13 @@ class ZygoteClient:
         return await asyncio.shield(self.gone)
 
     def fork(self, name: str, order: dict[str, Any], *, descriptors: list[int]) -> Child:
-        """Have a child forked; the descriptors are closed here once they have been sent."""
+        """Have a child forked; the descriptors are closed here once they have been sent.
+
+        Args:
+            name: shown as the process title.
+            order: request for a rank or a store.
+            descriptors: pipes for the child.
+        """
         child = Child(name=name)
         self._children[name] = child
         try:

@@ -77,7 +77,14 @@ class PodParts:
 
 
 class GangPod:
-    """The agent from its first record to its last."""
+    """The agent from its first record to its last.
+
+    Args:
+        service: settings, records and status of this agent.
+        parts: ranks and their settings.
+        snapshots: snapshots that this pod holds.
+        server: serves snapshots to other pods.
+    """
 
     def __init__(
         self,

@@ -34,7 +34,13 @@ from drumline_contract import SIGNATURE_HEADER, Notice
 
 
 class GangRoutes:
-    """Passes requests to the member, or to the leader while this agent leads."""
+    """Passes requests to the member, or to the leader while this agent leads.
+
+    Args:
+        service: settings, records and status of this agent.
+        member: the agent of this pod's ranks.
+        snapshot_server: serves snapshots to other pods.
+    """
 
     def __init__(
         self, *, service: Service, member: MemberAgent, snapshot_server: SnapshotServer

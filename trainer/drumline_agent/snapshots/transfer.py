@@ -128,6 +128,12 @@ async def fetch_snapshot(
 ) -> None:
     """Fetch the snapshot of a rank of this pod from another pod.
 
+    Args:
+        snapshot: step, rank and size.
+        holder: the member that has it.
+        snapshots: receives the snapshot.
+        settings: settings of the agent.
+
     Raises:
         FetchError: the holder cannot be reached, or does not have that snapshot.
     """

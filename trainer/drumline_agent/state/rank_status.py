@@ -178,7 +178,13 @@ class RankStatusStore:
         self.publish()
 
     def begin_attempt(self, *, generation: int, attempt: int, ranks: range) -> None:
-        """Begin an attempt: heartbeats of earlier attempts no longer count."""
+        """Begin an attempt: heartbeats of earlier attempts no longer count.
+
+        Args:
+            generation: generation of the gang.
+            attempt: number of the attempt in this generation.
+            ranks: ranks of this pod.
+        """
         self.generation, self.attempt = generation, attempt
         self.ranks_up = dict.fromkeys(ranks, True)
         self.heartbeats = {}

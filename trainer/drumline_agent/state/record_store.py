@@ -49,7 +49,15 @@ class RecordRejected:
 
 
 class RecordStore:
-    """Holds the current record; `wait_for_newer` waits for the next one."""
+    """Holds the current record; `wait_for_newer` waits for the next one.
+
+    Args:
+        token: the job's token, which verifies records.
+        job_uid: the job's uid.
+        pod_uid: uid of this pod.
+        index: index of this pod's member.
+        lowest_generation: generation that created this pod.
+    """
 
     def __init__(
         self, *, token: bytes, job_uid: str, pod_uid: str, index: int, lowest_generation: int

@@ -283,7 +283,13 @@ class Checkpointer:
     def begin(
         self, *, step: int, slices: Sequence[TensorSlice], trainer: Mapping[str, Any]
     ) -> None:
-        """Copy what `save` would write, and write it during training."""
+        """Copy what `save` would write, and write it during training.
+
+        Args:
+            step: number of finished steps.
+            slices: this rank's parts of all tensors.
+            trainer: JSON state of the trainer.
+        """
         assert self._pending is None  # noqa: S101 - one at a time
         began = time.monotonic()
         # Made once: pinning memory is slow. Slices and their sizes stay the same in a membership.

@@ -77,7 +77,13 @@ class FolderFiles:
 
 
 def write_durably(path: Path, body: bytes, *, folder: int | None = None) -> None:
-    """Write a small file and fsync it; with `folder` the path begins in this open folder."""
+    """Write a small file and fsync it; with `folder` the path begins in this open folder.
+
+    Args:
+        path: path of the file.
+        body: content of the file.
+        folder: descriptor of a folder that `path` is relative to.
+    """
 
     def opener(name: str, flags: int) -> int:
         return os.open(name, flags, 0o666, dir_fd=folder)

@@ -70,6 +70,11 @@ class Owner:
         """Raise StaleMembershipError if `known`, the owner that the storage names, is newer.
 
         Another job's ownership raises FolderTakenError.
+
+        Args:
+            known: the owner in the storage. None: there is none.
+            where: the storage, for the message.
+            ignore_other_jobs: whether the checkpoints of another job are accepted.
         """
         if known is None:
             return

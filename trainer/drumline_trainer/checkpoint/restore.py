@@ -167,7 +167,15 @@ def read_back(
     device: torch.device,
     progress: Callable[[], None] = lambda: None,
 ) -> Vote:
-    """Read and verify all files of a committed checkpoint, each rank its share. Collective."""
+    """Read and verify all files of a committed checkpoint, each rank its share. Collective.
+
+    Args:
+        storage: folder or bucket.
+        step: step of the checkpoint.
+        digest: SHA-256 of the manifest.
+        device: device of the collective.
+        progress: called between chunks.
+    """
     match _receive_manifest(storage, step, digest=digest, device=device):
         case Rejected() as rejected:
             return rejected
@@ -178,6 +186,11 @@ def read_back(
 
 def read_manifest(files: StepFiles, *, step: int, digest: str = "") -> bytes:
     """Read and verify the manifest, also against `digest` if there is one.
+
+    Args:
+        files: files of the step.
+        step: step of the checkpoint.
+        digest: SHA-256 of the manifest. Empty: it is not compared.
 
     Raises:
         CorruptCheckpointError: the manifest is damaged, of another step or has another digest.

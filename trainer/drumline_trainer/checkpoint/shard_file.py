@@ -73,6 +73,11 @@ def verify_file(
 ) -> None:
     """Read the whole file once and compare; `check` is called now and then.
 
+    Args:
+        path: path of the file.
+        expected: size and digest in the manifest.
+        check: called between chunks. It may raise to cancel.
+
     Raises:
         CorruptCheckpointError: missing, not a regular file, of another size or digest.
     """
@@ -86,7 +91,14 @@ def verify_chunks(
     name: str,
     check: Callable[[], None] = lambda: None,
 ) -> None:
-    """Raise CorruptCheckpointError unless these are the bytes of that file."""
+    """Raise CorruptCheckpointError unless these are the bytes of that file.
+
+    Args:
+        chunks: content of the file.
+        expected: size and digest in the manifest.
+        name: name of the file, for the message.
+        check: called between chunks. It may raise to cancel.
+    """
     for _ in verified(chunks, expected, name=name):
         check()
 
@@ -95,6 +107,11 @@ def verified(
     chunks: Iterable[memoryview], expected: FileRecord, *, name: str
 ) -> Iterator[memoryview]:
     """Yield the chunks of a whole file while computing its digest.
+
+    Args:
+        chunks: content of the file.
+        expected: size and digest in the manifest.
+        name: name of the file, for the message.
 
     Raises:
         CorruptCheckpointError: after the last one, if the digest differs.
@@ -127,6 +144,11 @@ def stored_chunks(path: Path, expected: FileRecord) -> Iterator[memoryview]:
 
 def read_bounded(path: Path, *, limit: int, folder: int | None = None) -> bytes:
     """Read a small file. With `folder` the path is relative to this open folder.
+
+    Args:
+        path: path of the file.
+        limit: largest size in bytes.
+        folder: descriptor of an open folder.
 
     Raises:
         CorruptCheckpointError: missing, not a regular file, or larger than `limit` bytes.

@@ -49,7 +49,13 @@ class StepFiles(Protocol):
     def write(
         self, name: str, tensors: Mapping[str, Tensor], *, check: Callable[[], None]
     ) -> FileRecord:
-        """Write a shard file durably; `check` is called between chunks. Raises OSError."""
+        """Write a shard file durably; `check` is called between chunks. Raises OSError.
+
+        Args:
+            name: name of the file in its step.
+            tensors: tensors by name.
+            check: called between chunks. It may raise to cancel.
+        """
         ...
 
     def write_unchanged(
@@ -61,6 +67,12 @@ class StepFiles(Protocol):
         check: Callable[[], None],
     ) -> FileRecord:
         """Do as `write` with tensors that may be unchanged; a storage may link the older file.
+
+        Args:
+            name: name of the file in its step.
+            tensors: tensors by name.
+            before: the file of an earlier step with the same tensors.
+            check: called between chunks. It may raise to cancel.
 
         Raises:
             OSError: the file cannot be written.
@@ -179,5 +191,11 @@ class CheckpointStorage(Protocol):
         ...
 
     def prune(self, *, keep: int, verified: Sequence[int], spared: int | None = None) -> None:
-        """Remove steps that are `retention.outdated`, of a storage that we still own."""
+        """Remove steps that are `retention.outdated`, of a storage that we still own.
+
+        Args:
+            keep: number of steps to keep.
+            verified: steps that were read back.
+            spared: a step that must stay.
+        """
         ...

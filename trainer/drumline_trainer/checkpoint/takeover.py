@@ -60,7 +60,13 @@ def claim(
 
 
 def may_continue(known: Owner, *, own: Owner, continue_from: str) -> bool:
-    """Return whether `own` may continue the checkpoints of `known`, another job."""
+    """Return whether `own` may continue the checkpoints of `known`, another job.
+
+    Args:
+        known: owner in the storage.
+        own: this run.
+        continue_from: the job that `continueFrom` names.
+    """
     if known.job:
         namespace = own.job.partition("/")[0]
         return known.job in (own.job, continue_from, f"{namespace}/{continue_from}")

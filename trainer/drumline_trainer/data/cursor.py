@@ -15,7 +15,14 @@ import itertools
 
 
 def rank_samples(cursor: int, *, batch: int, rank: int, world_size: int) -> range:
-    """Return this rank's slice of the global batch of `batch` samples that starts at `cursor`."""
+    """Return this rank's slice of the global batch of `batch` samples that starts at `cursor`.
+
+    Args:
+        cursor: samples before the batch.
+        batch: samples of the global batch.
+        rank: rank on the data axis.
+        world_size: number of ranks on the data axis.
+    """
     size = batch // world_size
     return range(cursor + rank * size, cursor + (rank + 1) * size)
 

@@ -55,6 +55,12 @@ class DocumentDataset(Dataset):
     ) -> DocumentDataset:
         """Lay the documents out; `together`: as many in a window as fit.
 
+        Args:
+            text: tokens with the limits of documents.
+            sequence_length: tokens in a window.
+            seed: seed of the order.
+            together: whether a window holds several documents.
+
         Raises:
             ConfigError: there is nothing to learn.
         """
@@ -157,7 +163,13 @@ class DocumentDataset(Dataset):
 
 
 def window_table(text: TokenStream, *, sequence_length: int, together: bool) -> WindowTable:
-    """Lay out the documents of a text. Raises ConfigError if there is nothing to learn."""
+    """Lay out the documents of a text. Raises ConfigError if there is nothing to learn.
+
+    Args:
+        text: tokens with the limits of documents.
+        sequence_length: tokens in a window.
+        together: whether a window holds several documents.
+    """
     ends = text.document_ends()
     # Phase 1: documents. A window of S inputs holds the first S + 1 tokens of a document.
     starts = np.concatenate([np.zeros(1, dtype=np.int64), ends[:-1]])
@@ -193,7 +205,13 @@ def window_table(text: TokenStream, *, sequence_length: int, together: bool) -> 
 def learned_targets(
     text: TokenStream, starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.int64]:
-    """Return the number of trained tokens but the first of each document, int64 [documents]."""
+    """Return the number of trained tokens but the first of each document, int64 [documents].
+
+    Args:
+        text: tokens with the limits of documents.
+        starts: first token of each document, int64 [documents].
+        lengths: tokens of each document, int64 [documents].
+    """
     if text.learned is None:
         return lengths - 1
     # The first token of a document is never a target, so the count begins at `starts + 1`.

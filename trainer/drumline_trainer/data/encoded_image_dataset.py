@@ -179,6 +179,12 @@ def open_image_files(
 ) -> EncodedImageDataset:
     """List the images; they are decoded as they are asked for.
 
+    Args:
+        source: folder with a subfolder for each class.
+        model: image size and channels.
+        augmentation: random crops and flips.
+        seed: seed of order and augmentation.
+
     Raises:
         ConfigError: as `list_image_files`; Pillow is missing; the model has other channels than
             grey, colours, or colours and alpha.

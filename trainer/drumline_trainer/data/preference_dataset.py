@@ -22,7 +22,14 @@ class PreferenceDataset(DocumentDataset):
     def of(
         cls, text: TokenStream, *, sequence_length: int, seed: int, together: bool
     ) -> PreferenceDataset:
-        """Lay the pairs out; `together`: as many in a window as fit. Raises ConfigError."""
+        """Lay the pairs out; `together`: as many in a window as fit. Raises ConfigError.
+
+        Args:
+            text: tokens of chosen and rejected answers.
+            sequence_length: tokens in a window.
+            seed: seed of the order.
+            together: whether a window holds several pairs.
+        """
         table = pair_table(text, sequence_length=sequence_length, together=together)
         return cls(text=text, sequence_length=sequence_length, seed=seed, table=table)
 
@@ -43,7 +50,13 @@ class PreferenceDataset(DocumentDataset):
 
 
 def pair_table(text: TokenStream, *, sequence_length: int, together: bool) -> WindowTable:
-    """Lay out the pairs of a text. Raises ConfigError if there is nothing to learn."""
+    """Lay out the pairs of a text. Raises ConfigError if there is nothing to learn.
+
+    Args:
+        text: tokens of chosen and rejected answers.
+        sequence_length: tokens in a window.
+        together: whether a window holds several pairs.
+    """
     ends = text.document_ends()
     starts = np.concatenate([np.zeros(1, dtype=np.int64), ends[:-1]])
     lengths = ends - starts

@@ -29,7 +29,13 @@ class _Over:
 
 
 class Prefetcher(Generic[Key, Prepared]):
-    """`prepare(key)` for each key in order, `depth` of them ahead of the one in use."""
+    """`prepare(key)` for each key in order, `depth` of them ahead of the one in use.
+
+    Args:
+        prepare: loads one item, in a thread.
+        keys: items in the order of use.
+        depth: number of items prepared ahead.
+    """
 
     def __init__(
         self, prepare: Callable[[Key], Prepared], keys: Iterable[Key], *, depth: int = 1

@@ -136,6 +136,11 @@ def records_of(corpus: Corpus) -> Corpus | None:
 def open_records(corpus: Corpus, config: DataConfig, *, tokenizer_file: AnyPath) -> MemoryText:
     """Read and tokenize all records.
 
+    Args:
+        corpus: files of records.
+        config: kind of records, fields and template.
+        tokenizer_file: tokenizer.json, or a folder with it.
+
     Raises:
         ConfigError: they are too many, of no known kind, or the tokenizer cannot be used.
     """

@@ -19,6 +19,12 @@ _ROUNDS = 4
 def permuted(position: int, *, count: int, seed: int, epoch: int) -> int:
     """Return the window at `position` of the epoch's order of `count` windows.
 
+    Args:
+        position: position in the epoch.
+        count: number of windows.
+        seed: seed of the order.
+        epoch: number of the epoch.
+
     Raises:
         ValueError: the position is outside 0..count-1.
     """

@@ -48,6 +48,12 @@ def open_dataset(
     `model_folder` has the tokenizer of records, where `config` names none; encoded images are
     brought to the size that `model` takes.
 
+    Args:
+        config: the run's configuration.
+        seed: seed of the order.
+        model_folder: folder with a tokenizer, used if `config` names none.
+        model: image size that encoded images are scaled to.
+
     Raises:
         ConfigError: nothing there, too little, damaged, or made with another tokenizer.
     """

@@ -42,7 +42,13 @@ class BatchShard:
 
     @classmethod
     def of(cls, dataset: Dataset, *, config: TrainerConfig, world: World) -> BatchShard:
-        """Compute this rank's share from the layout."""
+        """Compute this rank's share from the layout.
+
+        Args:
+            dataset: the samples.
+            config: the run's configuration.
+            world: this rank's process groups.
+        """
         layout, at = world.layout, world.layout.coordinate(world.rank)
         parts, positions = micro_batch_count(layout, config), None
         # With context parallelism each rank holds two chunks of every sequence.

@@ -64,6 +64,11 @@ class BackgroundExports:
     ) -> BackgroundExports | None:
         """Return None where the run asks for no exports.
 
+        Args:
+            config: the run's configuration.
+            folder: folder of the checkpoints. None: a bucket.
+            print_line: prints progress.
+
         Raises:
             ConfigError: its checkpoints are in no folder.
         """

@@ -48,6 +48,11 @@ def listen(port: int, *, address: str, peers: Sequence[str] = ()) -> socket.sock
 
     If the kernel supports no filter, the socket accepts every address and logs that. The job's
     NetworkPolicy is then the only protection.
+
+    Args:
+        port: port to bind. 0: any.
+        address: IP address to bind.
+        peers: IP addresses that may connect.
     """
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     listener = socket.socket(family)

@@ -28,7 +28,15 @@ from drumline_trainer.recovery.tiered_checkpointer import StartingPoint
 def trainer_state(
     cursor: int, totals: StepTotals, scale: LossScale, *, config: TrainerConfig, dataset: Dataset
 ) -> dict[str, Any]:
-    """Return JSON values, the same on every rank."""
+    """Return JSON values, the same on every rank.
+
+    Args:
+        cursor: samples that were trained.
+        totals: sums since the last logged step.
+        scale: state of the loss scale.
+        config: the run's configuration.
+        dataset: identifies the text.
+    """
     state: dict[str, Any] = {
         "cursor": cursor,
         "seed": config.seed,
@@ -107,7 +115,15 @@ def report_start(
     dataset: Dataset,
     reporter: RunReporter,
 ) -> None:
-    """Report where training continues, and whether the samples are still the same text."""
+    """Report where training continues, and whether the samples are still the same text.
+
+    Args:
+        start: where training continues.
+        config: the run's configuration.
+        layout: degrees of parallelism.
+        dataset: compared with that of the checkpoint.
+        reporter: prints and records.
+    """
     saved = start.trainer
     for note in (*dataset.notes(), *_epochs(config, dataset), *_remarks(config, layout)):
         reporter.print_line(note)

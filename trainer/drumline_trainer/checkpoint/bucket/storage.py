@@ -52,7 +52,13 @@ class LeaseObject:
 
 
 class BucketStorage:
-    """A `CheckpointStorage`."""
+    """A `CheckpointStorage`.
+
+    Args:
+        bucket: the bucket, with its prefix.
+        owner: job, generation and attempt that write.
+        claim: name of this claim, unique for each attempt.
+    """
 
     def __init__(self, bucket: ObjectBucket, *, owner: Owner, claim: str) -> None:
         self._bucket = bucket

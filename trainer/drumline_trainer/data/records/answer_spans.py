@@ -64,6 +64,13 @@ def answer_spans(
 ) -> list[tuple[int, int]]:
     """Start and stop of each learned answer, in characters of `whole`.
 
+    Args:
+        whole: the rendered conversation.
+        messages: its messages.
+        learned: whether each message is trained.
+        write: renders messages.
+        ends: texts that end a turn.
+
     Raises:
         ValueError: an answer cannot be found.
     """

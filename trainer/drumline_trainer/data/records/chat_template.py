@@ -107,6 +107,11 @@ class ChatTemplate:
     def of(cls, source: str, *, tokens: Mapping[str, str], ends: Ends) -> ChatTemplate:
         """Compile a template.
 
+        Args:
+            source: Jinja source.
+            tokens: special tokens by name.
+            ends: texts that end a turn.
+
         Raises:
             ConfigError: it is not a valid template.
         """
@@ -240,7 +245,14 @@ class ChatTemplates:
         ends: Ends,
         chosen: str | None = None,
     ) -> ChatTemplates:
-        """Compile all. Raises ConfigError."""
+        """Compile all. Raises ConfigError.
+
+        Args:
+            sources: Jinja sources by name.
+            tokens: special tokens by name.
+            ends: texts that end a turn.
+            chosen: name of the template to use. None: the default one.
+        """
         made = {
             name: ChatTemplate.of(source, tokens=tokens, ends=ends)
             for name, source in sources.items()

@@ -127,6 +127,11 @@ def uncompressed_bytes(path: Path, *, most: int) -> int:
 def decoded(content: bytes, path: Path, *, at: int) -> str:
     """Decode UTF-8.
 
+    Args:
+        content: bytes of a line or file.
+        path: the file, for the message.
+        at: line number, for the message.
+
     Raises:
         ConfigError: the text is not UTF-8.
     """

@@ -56,7 +56,13 @@ class DocumentSurvey:
     """The first documents with something to learn, and their places."""
 
     def add(self, record: EncodedRecord, *, place: str, note: str | None = None) -> None:
-        """Count a record. `note` says which of its two readings counts."""
+        """Count a record. `note` says which of its two readings counts.
+
+        Args:
+            record: the encoded record.
+            place: file and line.
+            note: which of two possible readings counts.
+        """
         if note is not None:
             self.readings[note] += 1
         for document in record:

@@ -23,7 +23,14 @@ PARTIAL = ".partial"
 
 
 class ShardWriter:
-    """A shard being written. Leaving the `with` block closes it, finished or not."""
+    """A shard being written. Leaving the `with` block closes it, finished or not.
+
+    Args:
+        folder: folder of the corpus.
+        number: number of the shard.
+        token_type: dtype of the tokens.
+        block_bytes: size of a digested block.
+    """
 
     def __init__(
         self, folder: Path, number: int, *, token_type: str, block_bytes: int = BLOCK_BYTES

@@ -49,7 +49,13 @@ def context_parallel(model: nn.Module, world: World) -> None:
 
 
 class RingAttention(nn.Module):
-    """`models.seams.CoreAttention` over the positions of all ranks of a group."""
+    """`models.seams.CoreAttention` over the positions of all ranks of a group.
+
+    Args:
+        group: ranks that share a sequence.
+        causal: whether later positions are masked.
+        scale: factor of the scores. None: 1/√(head size).
+    """
 
     def __init__(self, *, group: ProcessGroup, causal: bool, scale: float | None = None) -> None:
         super().__init__()
@@ -60,7 +66,14 @@ class RingAttention(nn.Module):
     def forward(
         self, q_BHSE: Tensor, k_BGSE: Tensor, v_BGSE: Tensor, documents: Documents | None = None
     ) -> Tensor:
-        """Attend by ring; shape [batch, heads, sequence, head size], of this rank's positions."""
+        """Attend by ring; shape [batch, heads, sequence, head size], of this rank's positions.
+
+        Args:
+            q_BHSE: queries [batch, heads, sequence, head size].
+            k_BGSE: keys, with G key-value heads.
+            v_BGSE: values, with G key-value heads.
+            documents: limits of documents in the whole windows.
+        """
         if self.scale is not None:  # blocks divide by √E
             q_BHSE = q_BHSE * (self.scale * q_BHSE.shape[-1] ** 0.5)
         return ring_attention(
@@ -69,7 +82,13 @@ class RingAttention(nn.Module):
 
 
 class ZigzagPositions(Positions):
-    """`models.seams.Positions` of the rank at `index`: places in its part become positions."""
+    """`models.seams.Positions` of the rank at `index`: places in its part become positions.
+
+    Args:
+        places: positions of a whole sequence.
+        size: number of ranks.
+        index: index of this rank.
+    """
 
     def __init__(self, places: Positions, *, size: int, index: int) -> None:
         super().__init__()

@@ -99,7 +99,14 @@ def math_block(block: AttentionBlock) -> tuple[Tensor, Tensor]:
 def math_block_backward(
     block: AttentionBlock, *, grad_BHQE: Tensor, out_BHQE: Tensor, lse_BHQ: Tensor
 ) -> Gradients:
-    """Compute `attend_block_backward` with all scores in memory."""
+    """Compute `attend_block_backward` with all scores in memory.
+
+    Args:
+        block: queries, keys, values and mask.
+        grad_BHQE: gradient of the output.
+        out_BHQE: output of the forward pass.
+        lse_BHQ: log of the summed exponents, over all blocks.
+    """
     groups, wide = block.keys.shape[1], block.wide
     k, v = (tensor.to(wide).unsqueeze(2) for tensor in (block.keys, block.values))
     q, grad, out = (

@@ -64,13 +64,28 @@ def ring_attention(
 
     Collective over the group, forward and backward; all ranks have the same shapes. Memory beside
     inputs and output: two blocks of keys and values, and as many fp32 gradients backward.
+
+    Args:
+        q_BHSE: this rank's queries [batch, heads, sequence, head size].
+        k_BGSE: this rank's keys, with G key-value heads.
+        v_BGSE: this rank's values, with G key-value heads.
+        group: ranks that share a sequence.
+        causal: whether later positions are masked.
+        documents: limits of documents in the whole windows.
     """
     ring = _Ring.of(group, causal=causal, ids=documents and documents.ids)
     return _RingAttentionFunction.apply(q_BHSE, k_BGSE, v_BGSE, ring)
 
 
 def merge_(out: Tensor, lse: Tensor, block_out: Tensor, block_lse: Tensor) -> None:
-    """Join a block's result to what is known of the same queries, in place."""
+    """Join a block's result to what is known of the same queries, in place.
+
+    Args:
+        out: output so far [..., Q, E]. Changed.
+        lse: log of the summed exponents so far [..., Q]. Changed.
+        block_out: output of the block [..., Q, E].
+        block_lse: log of the block's summed exponents [..., Q].
+    """
     # logaddexp is stable: the larger exponent is taken out of both sums.
     total = torch.logaddexp(lse, block_lse)
     out.mul_((lse - total).exp_().unsqueeze(-1))

@@ -37,6 +37,11 @@ class Visible:
 def context_slices(length: int, *, size: int, index: int) -> NDArray[np.int64]:
     """Return the ascending positions that rank `index` of `size` holds of such sequences.
 
+    Args:
+        length: tokens of the sequence.
+        size: number of ranks.
+        index: index of this rank.
+
     Raises:
         ValueError: the length does not divide into 2·size chunks.
     """

@@ -41,6 +41,11 @@ def piece_of(shape: Sequence[int], *, index: int, parts: int) -> Box:
     """Return the rows of a tensor that belong to piece `index` of `parts`, contiguous in memory.
 
     A tensor of one row (one expert's weight) is cut along its next dimension.
+
+    Args:
+        shape: shape of the tensor.
+        index: index of the piece.
+        parts: number of pieces.
     """
     # The first dimension with several rows keeps every piece contiguous.
     dim = next((dim for dim, size in enumerate(shape) if size > 1), 0)
@@ -121,7 +126,13 @@ def _aligned(block: Tensor, flat: Tensor) -> Iterable[tuple[Tensor, Tensor]]:
 def buckets_of(
     parameters: Sequence[nn.Parameter], *, parts: int = 1, limit: int = BUCKET_BYTES
 ) -> list[Bucket]:
-    """Fill buckets of at most `limit` bytes of fp32, or of one parameter, from last to first."""
+    """Fill buckets of at most `limit` bytes of fp32, or of one parameter, from last to first.
+
+    Args:
+        parameters: parameters in the order of the model.
+        parts: number of ranks that share a bucket.
+        limit: size of a bucket in bytes of fp32.
+    """
     filled: list[list[nn.Parameter]] = []
     free = 0
     # Reverse order, because backward finishes the last layers first.

@@ -112,7 +112,13 @@ def _taken(mixture: MixtureOfExperts) -> tuple[Tensor, Tensor]:
 def with_constants(
     model: DataParallelModel, stages: Sequence[nn.Module], *, world: World
 ) -> DataParallelModel:
-    """Add the constants of the stages to a model. The stages must have storage."""
+    """Add the constants of the stages to a model. The stages must have storage.
+
+    Args:
+        model: the model to extend.
+        stages: this rank's stages.
+        world: this rank's process groups.
+    """
     learning: list[TensorSlice] = []
     frozen: list[TensorSlice] = []
     moving: list[MixtureOfExperts] = []

@@ -53,7 +53,15 @@ from drumline_trainer.sharding.world import World
 
 
 class FsdpModel:
-    """Stages whose weights are sharded."""
+    """Stages whose weights are sharded.
+
+    Args:
+        model: stages on the meta device.
+        world: this rank's process groups.
+        precision: dtypes of parameters and reductions.
+        backwards: backward passes of a stage in a step.
+        memory: offload and recomputation.
+    """
 
     def __init__(
         self,
@@ -158,7 +166,15 @@ def shard_stage(
     experts: Collection[str] = (),
     offload: Offload = Offload.NONE,
 ) -> None:
-    """Shard a stage in place: experts, each layer, the two ends, then the remaining root."""
+    """Shard a stage in place: experts, each layer, the two ends, then the remaining root.
+
+    Args:
+        stage: the module to change.
+        world: this rank's process groups.
+        precision: dtypes of parameters and reductions.
+        experts: names of expert modules.
+        offload: whether parameters live in host memory.
+    """
     # 1. Experts first: a unit that is sharded later leaves out inner units.
     mesh = _mesh(world, Axis.FSDP)
     kept = False if world.layout.keeps_gathered else None  # None: torch's own

@@ -134,7 +134,15 @@ class LocalSgd:
 def outer_step(
     common: Tensor, moved: Tensor, velocity: Tensor, *, rate: float, momentum: float
 ) -> None:
-    """Do one step of SGD with Nesterov's momentum, in place; `moved` is the gradient."""
+    """Do one step of SGD with Nesterov's momentum, in place; `moved` is the gradient.
+
+    Args:
+        common: weights at the last synchronization, fp32. Changed.
+        moved: mean of the ranks' changes since then.
+        velocity: momentum, of the same shape. Changed.
+        rate: outer learning rate.
+        momentum: factor of the velocity.
+    """
     velocity.mul_(momentum).add_(moved)
     common.sub_(moved, alpha=rate).sub_(velocity, alpha=rate * momentum)
 

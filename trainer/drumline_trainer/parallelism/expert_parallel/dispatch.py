@@ -57,6 +57,11 @@ class RemoteDispatch(Dispatch):
         Return their outputs in the same order.
 
         Collective over the group. Waits for the counts on the host.
+
+        Args:
+            rows_RD: rows sorted by expert [R, D].
+            announced: counts that are already on their way.
+            experts: this rank's experts.
         """
         # 1. how many rows come and go, by rank and by expert of the rank that gets them
         counts = cast("_Counts", announced)

@@ -67,6 +67,12 @@ def stage_modules(
     `norm` and `output` belong to the last stage, other modules outside of the layers to the first,
     modules without parameters to all. A tied model's `embedding` is also the last stage's head.
     These are two copies of one parameter (`pipeline_parallel.tied`).
+
+    Args:
+        model: the whole model on the meta device.
+        layout: degrees of parallelism.
+        index: index on the pipeline axis.
+        partition: layers of each stage.
     """
     return [_cut(model, stage=stage, partition=partition) for stage in layout.stages_of(index)]
 
@@ -141,6 +147,11 @@ class Pipeline:
         Every rank of a pipeline passes the same samples: the first stage reads the inputs, the last
         one the targets, and all the documents of each micro-batch where they are separate.
 
+        Args:
+            inputs: tokens or images of each micro-batch.
+            targets: targets of each micro-batch.
+            documents: limits of documents, by micro-batch.
+
         Returns:
             The sum of the losses, 0 where the last stage is elsewhere.
         """
@@ -168,7 +179,14 @@ class Pipeline:
     def forward_loss(
         self, inputs: Tensor, targets: Tensor, documents: tuple[Documents, ...], *, summed: Loss
     ) -> Tensor:
-        """Return `forward_pass.ForwardPass.loss`."""
+        """Return `forward_pass.ForwardPass.loss`.
+
+        Args:
+            inputs: tokens or images of the batch.
+            targets: targets of the batch.
+            documents: limits of documents, by micro-batch.
+            summed: loss that is summed over samples.
+        """
         return self._forward.loss(inputs, targets, documents, summed=summed)
 
 
@@ -176,6 +194,12 @@ def build_schedule(
     schedule: Schedule, stages: Sequence[PipelineStage], *, micro_batches: int, loss: Loss | None
 ) -> Any:
     """Build PyTorch's object for a schedule over this rank's stages.
+
+    Args:
+        schedule: the configured schedule.
+        stages: this rank's stages.
+        micro_batches: number of micro-batches in a step.
+        loss: loss of the last stage. None: forward only.
 
     Raises:
         ConfigError: this version of PyTorch lacks the schedule.

@@ -22,7 +22,16 @@ from drumline_trainer.sharding.world import World
 
 
 class TimedStage(PipelineStage):
-    """torch's stage, with its metadata given and an ear for its end."""
+    """torch's stage, with its metadata given and an ear for its end.
+
+    Args:
+        module: layers of the stage.
+        number: index of the stage in the model.
+        world: process groups, for the pipeline axis.
+        micro_batches: shapes and dtype between stages.
+        done: called after the last backward pass.
+        clock: measures parts of the step.
+    """
 
     def __init__(
         self,
@@ -106,7 +115,13 @@ class TimedStage(PipelineStage):
 
 @contextmanager
 def working(what: str, *, clock: StepTimer | None, stage: int) -> Generator[None]:
-    """Count what a stage computes as a part of the step, and as time of the stage."""
+    """Count what a stage computes as a part of the step, and as time of the stage.
+
+    Args:
+        what: name of the part.
+        clock: measures parts of the step.
+        stage: index of the stage.
+    """
     with step_part(what):
         if clock is None:
             yield

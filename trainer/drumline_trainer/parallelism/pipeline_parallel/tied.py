@@ -56,6 +56,11 @@ def tied_copies(
 
     So the norm counts the parameter once, and checkpoints have it once: copies of the two ends
     alternate. Slices are in the order of this rank's stages; `pipeline` is its index on that axis.
+
+    Args:
+        slices: slices of this rank's stages.
+        layout: degrees of parallelism.
+        pipeline: index of this rank on the pipeline axis.
     """
     counted: list[TensorSlice] = []
     at_last = pipeline > 0  # the first slice on the pipeline's first rank is the first stage's

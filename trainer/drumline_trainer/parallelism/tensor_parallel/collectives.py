@@ -77,6 +77,11 @@ def sum_neighbours(weight: Tensor, group: ProcessGroup, *, count: int) -> Tensor
 
     Its gradient is the sum of their contributions. It is computed with those of all other ranks in
     one sum over the group, so these ranks need no group of their own.
+
+    Args:
+        weight: this rank's copy.
+        group: process group of the tensor axis.
+        count: number of consecutive ranks with the same copy.
     """
     return weight if count == 1 else cast("Tensor", _SumOfNeighbours.apply(weight, group, count))
 

@@ -115,6 +115,11 @@ def own_piece(parameter: Tensor, dimension: int, region: Region) -> nn.Parameter
     """Return this rank's part of a weight along `dimension`.
 
     It stays on the meta device if it is there.
+
+    Args:
+        parameter: the whole weight.
+        dimension: dimension that is split.
+        region: tensor ranks and this rank's index.
     """
     return _part(parameter, dimension, region.piece(parameter.shape[dimension]))
 
@@ -127,7 +132,13 @@ def _part(parameter: Tensor, dimension: int, piece: range) -> nn.Parameter:
 
 
 class ColumnLinear(nn.Linear):
-    """A linear layer with this rank's output features, inside of a region."""
+    """A linear layer with this rank's output features, inside of a region.
+
+    Args:
+        linear: the whole layer [O, I].
+        region: tensor ranks and this rank's index.
+        shared: ranks that hold the same key-value head.
+    """
 
     def __init__(
         self, linear: nn.Linear, region: Region, *, shared: HeadShare | None = None
@@ -160,7 +171,13 @@ class ColumnLinear(nn.Linear):
 
 
 def enter_block(block: nn.Module, x_BSD: Tensor, region: Region) -> Tensor:
-    """Enter the region for all column-cut layers that are a block's own, begin it and learn."""
+    """Enter the region for all column-cut layers that are a block's own, begin it and learn.
+
+    Args:
+        block: attention or MLP.
+        x_BSD: input [batch, sequence, D]. With sequence parallelism S is this rank's part.
+        region: tensor ranks and this rank's index.
+    """
     own = (layer for layer in block.children() if type(layer) is ColumnLinear)
     columns = [layer for layer in own if layer.enters]
     for layer in columns:
@@ -182,7 +199,13 @@ def enter_block(block: nn.Module, x_BSD: Tensor, region: Region) -> Tensor:
 
 
 class RowLinear(nn.Linear):
-    """A linear layer with this rank's input features; the sum over the ranks leaves the region."""
+    """A linear layer with this rank's input features; the sum over the ranks leaves the region.
+
+    Args:
+        linear: the whole layer [O, I].
+        region: tensor ranks and this rank's index.
+        leaves: whether this layer sums over the ranks. False: its caller does.
+    """
 
     def __init__(self, linear: nn.Linear, region: Region, *, leaves: bool) -> None:
         """Take this rank's part of a layer; not `leaves`: the caller sums over the ranks."""

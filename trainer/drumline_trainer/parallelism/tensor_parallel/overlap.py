@@ -50,7 +50,13 @@ def enter_with_carriers(
 
 
 def linear_with_carrier(x_BSI: Tensor, weight_OI: Tensor, carrier_BSO: Tensor) -> Tensor:
-    """Return x · weightᵀ [B, S, O]. The weight gets its gradient where the carrier was made."""
+    """Return x · weightᵀ [B, S, O]. The weight gets its gradient where the carrier was made.
+
+    Args:
+        x_BSI: input inside the region [B, S, I].
+        weight_OI: this rank's weight [O, I].
+        carrier_BSO: zeros that link the weight's gradient to the region's entry [B, S, O].
+    """
     return cast("Tensor", _LinearWithCarrier.apply(x_BSI, weight_OI, carrier_BSO))
 
 

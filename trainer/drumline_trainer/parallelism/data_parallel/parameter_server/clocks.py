@@ -26,7 +26,13 @@ class Clocks:
 
     @classmethod
     def of(cls, *, workers: int, bound: int, finished: int = 0) -> Clocks:
-        """Make clocks of workers that have all finished the same number of steps."""
+        """Make clocks of workers that have all finished the same number of steps.
+
+        Args:
+            workers: number of workers.
+            bound: largest lead in steps of one worker over the slowest.
+            finished: steps that each worker has finished.
+        """
         return cls(bound=bound, finished=[finished] * workers, pulled=[0] * workers)
 
     def may_pull(self, worker: int) -> bool:

@@ -74,7 +74,13 @@ class AsynchronousServer:
         self._threads: list[threading.Thread] = []
 
     def listen(self, worker: int, *, rank: int, group: ProcessGroup) -> None:
-        """Serve this worker, whose leader has that rank, until it leaves."""
+        """Serve this worker, whose leader has that rank, until it leaves.
+
+        Args:
+            worker: number of the worker.
+            rank: its leader's rank in the group.
+            group: group of this server and the worker.
+        """
         thread = threading.Thread(
             target=self._serve, args=(worker, rank, group), name=f"server of {rank}", daemon=True
         )
@@ -88,7 +94,13 @@ class AsynchronousServer:
         self._raise_failure()
 
     def push(self, worker: int, row: Tensor, *, rate: float) -> None:
-        """Apply a worker's gradients."""
+        """Apply a worker's gradients.
+
+        Args:
+            worker: number of the worker.
+            row: gradients of the served slices, flat fp32.
+            rate: learning rate of the worker's step.
+        """
         with self._changed:
             self._optimizer.update(self._unpack(row), rate=rate)
             self._missed.append(self._clocks.push(worker))

@@ -32,7 +32,14 @@ from drumline_trainer.sharding.world import World
 
 
 class SynchronousServers:
-    """A worker's model, and the slices that this rank serves; see `data_parallel`."""
+    """A worker's model, and the slices that this rank serves; see `data_parallel`.
+
+    Args:
+        own: model of this worker.
+        config: number of workers and settings of the server.
+        whole: groups of all ranks.
+        worker: groups of this worker's ranks.
+    """
 
     def __init__(
         self, own: DataParallelModel, config: ServerConfig, *, whole: World, worker: World
