@@ -120,7 +120,11 @@ class StructuralSchema(GenerateJsonSchema):
         return {**inner, "default": self.encode_default(default)}
 
     def literal_schema(self, schema: core_schema.LiteralSchema) -> JsonSchemaValue:
-        """Return the schema of a choice of strings."""
+        """Return the schema of a choice of strings.
+
+        Raises:
+            SchemaError: a literal is not a string.
+        """
         # Integers and booleans have no enum in our API, so they are not supported.
         if not all(isinstance(value, str) for value in schema["expected"]):
             raise SchemaError(f"{schema['expected']}: only string literals are supported")

@@ -96,7 +96,13 @@ class RankPlace:
 def rank_place(
     variables: Mapping[str, str], *, rank: int | None = None, world_size: int | None = None
 ) -> RankPlace:
-    """Return the rank from the arguments, the launcher's variables, or the only rank."""
+    """Return the rank from the arguments, the launcher's variables, or the only rank.
+
+    Args:
+        variables: environment variables.
+        rank: the rank, if the script knows it.
+        world_size: number of ranks, if the script knows it.
+    """
     # The first launcher with a valid rank decides: torchrun may run below Slurm.
     names = next((names for names in _LAUNCHERS if _number(variables, names[0]) is not None), None)
     rank_there, local_rank, size = (_number(variables, name) for name in names or ("", "", ""))

@@ -201,6 +201,11 @@ class Run(AbstractContextManager["Run"]):
         Call it on every rank that saves, for every checkpoint, also those of the script's own
         schedule. The checkpoint is complete when no rank's part is missing. A rank that continued
         to a later step without `saving` has no part.
+
+        Args:
+            step: number of finished steps.
+            path: folder or file of the checkpoint.
+            error: why the save failed. Empty: it succeeded.
         """
         if self._agent is None:
             return

@@ -62,7 +62,13 @@ def rank_folder(folder: Path, rank: int) -> Path:
 
 
 def snapshot_file(folder: Path, *, rank: int, step: int) -> Path:
-    """Return the file of one rank and step."""
+    """Return the file of one rank and step.
+
+    Args:
+        folder: folder of all snapshots of the pod.
+        rank: global rank.
+        step: number of finished steps.
+    """
     return rank_folder(folder, rank) / f"step-{step:08d}.snapshot"
 
 
@@ -81,6 +87,11 @@ def write_snapshot(folder: Path, header: SnapshotHeader, body: Sequence[memoryvi
     """Write under a temporary name, rename, and delete old files. Return the file's size in bytes.
 
     An fsync is not needed, because the folder is in memory.
+
+    Args:
+        folder: folder of all snapshots of the pod.
+        header: rank, step and description of the state.
+        body: packed tensors.
 
     Raises:
         OSError: the folder is full. The unfinished file is removed.

@@ -101,6 +101,11 @@ def unpack(
     Tensors are filled in place, objects with `load_state_dict` load their part, and other values of
     the mappings are replaced.
 
+    Args:
+        description: structure, shapes and offsets of the packed state.
+        body: packed tensors.
+        **parts: states by name.
+
     Raises:
         SnapshotError: its keys differ, or a DTensor has a mesh that the state lacks.
     """

@@ -181,7 +181,13 @@ def named_link(name: str, *, field_name: str = "network") -> Link:
 
 
 def unknown(field_name: str, value: str, known: Iterable[str]) -> str:
-    """Build the message about an unknown name, with the nearest name and all known ones."""
+    """Build the message about an unknown name, with the nearest name and all known ones.
+
+    Args:
+        field_name: path of the field.
+        value: the unknown name.
+        known: all valid names.
+    """
     names = list(known)
     lower = {name.lower(): name for name in names}
     near = difflib.get_close_matches(value.lower(), lower, n=1, cutoff=0.4)

@@ -40,6 +40,11 @@ def json_object(body: bytes, limit: int) -> dict[str, Any]:
 def text(raw: dict[str, Any], key: str, *, limit: int = 2048) -> str:
     """Read a string of at most `limit` characters, cleaned for terminals. Default: empty.
 
+    Args:
+        raw: decoded JSON object.
+        key: name of the field.
+        limit: largest number of characters.
+
     Raises:
         ContractError: it is not a string, or too long.
     """
@@ -54,6 +59,11 @@ def text(raw: dict[str, Any], key: str, *, limit: int = 2048) -> str:
 def choice(raw: dict[str, Any], key: str, kind: type[Choice]) -> Choice:
     """Read a member of an enumeration.
 
+    Args:
+        raw: decoded JSON object.
+        key: name of the field.
+        kind: the enumeration.
+
     Raises:
         ContractError: it is not a member.
     """
@@ -64,7 +74,13 @@ def choice(raw: dict[str, Any], key: str, kind: type[Choice]) -> Choice:
 
 
 def choices(raw: dict[str, Any], key: str, kind: type[Choice]) -> tuple[Choice, ...]:
-    """Read members of an enumeration, at most as many as it has; a missing key gives none."""
+    """Read members of an enumeration, at most as many as it has; a missing key gives none.
+
+    Args:
+        raw: decoded JSON object.
+        key: name of the field.
+        kind: the enumeration.
+    """
     # The number of members bounds the list.
     return tuple(
         choice({key: item}, key, kind) for item in array(raw, key, most=len(kind), optional=True)
@@ -73,6 +89,11 @@ def choices(raw: dict[str, Any], key: str, kind: type[Choice]) -> tuple[Choice, 
 
 def exact_text(raw: dict[str, Any], key: str, *, limit: int = 2048) -> str:
     """Read a string unchanged, for programs and not for terminals. Default: empty.
+
+    Args:
+        raw: decoded JSON object.
+        key: name of the field.
+        limit: largest number of characters.
 
     Raises:
         ContractError: it is not a string, not valid Unicode, or too long.
@@ -85,6 +106,11 @@ def exact_text(raw: dict[str, Any], key: str, *, limit: int = 2048) -> str:
 
 def exact_texts(raw: dict[str, Any], key: str, *, most: int) -> tuple[str, ...]:
     """Read at most `most` strings as `exact_text` does. Default: none.
+
+    Args:
+        raw: decoded JSON object.
+        key: name of the field.
+        most: largest number of entries.
 
     Raises:
         ContractError: it is not a list of such strings.
@@ -105,7 +131,17 @@ def flag(raw: dict[str, Any], key: str) -> bool:
 
 
 def array(raw: Mapping[str, Any], key: str, *, most: int, optional: bool = False) -> list[Any]:
-    """Read a list of at most `most` values; empty where it is optional and absent."""
+    """Read a list of at most `most` values; empty where it is optional and absent.
+
+    Args:
+        raw: decoded JSON object.
+        key: name of the field.
+        most: largest number of entries.
+        optional: whether the field may be missing.
+
+    Raises:
+        ContractError: it is not a list, or too long.
+    """
     value = raw.get(key, [] if optional else None)
     if not isinstance(value, list) or len(cast("list[Any]", value)) > most:
         raise ContractError(f"{key}: must be a list of at most {most}")
@@ -113,7 +149,11 @@ def array(raw: Mapping[str, Any], key: str, *, most: int, optional: bool = False
 
 
 def nested(raw: Mapping[str, Any], key: str) -> dict[str, Any]:
-    """Read an object; must be there."""
+    """Read an object; must be there.
+
+    Raises:
+        ContractError: it is not an object.
+    """
     value = raw.get(key)
     if not isinstance(value, dict):
         raise ContractError(f"{key}: must be an object")
@@ -128,6 +168,11 @@ def optional_nested(raw: Mapping[str, Any], key: str) -> dict[str, Any] | None:
 def objects(raw: Mapping[str, Any], key: str, *, limit: int) -> list[dict[str, Any]]:
     """Read a list of at most `limit` objects. Default: empty.
 
+    Args:
+        raw: decoded JSON object.
+        key: name of the field.
+        limit: largest number of entries.
+
     Raises:
         ContractError: it is not a list of objects, or too long.
     """
@@ -138,7 +183,11 @@ def objects(raw: Mapping[str, Any], key: str, *, limit: int) -> list[dict[str, A
 
 
 def counts(raw: dict[str, Any], key: str) -> dict[str, int]:
-    """Read numbers by name; a missing key gives none."""
+    """Read numbers by name; a missing key gives none.
+
+    Raises:
+        ContractError: it is not an object of counts, or too large.
+    """
     value = raw.get(key, {})
     # A small bound suffices for counters by class.
     if not isinstance(value, dict) or len(cast("dict[Any, Any]", value)) > 16:
@@ -148,7 +197,11 @@ def counts(raw: dict[str, Any], key: str) -> dict[str, int]:
 
 
 def number(raw: dict[str, Any], key: str) -> float:
-    """Read a number that must be there."""
+    """Read a number that must be there.
+
+    Raises:
+        ContractError: it is not a number.
+    """
     value = optional_number(raw, key)
     if value is None:
         raise ContractError(f"{key}: must be a number")
@@ -157,6 +210,12 @@ def number(raw: dict[str, Any], key: str) -> float:
 
 def integer(raw: Mapping[str, Any], key: str, *, low: int = 0, high: int = 1 << 53) -> int:
     """Read a required integer within bounds, both inclusive.
+
+    Args:
+        raw: decoded JSON object.
+        key: name of the field.
+        low: smallest value.
+        high: largest value.
 
     Raises:
         ContractError: it is missing, not an integer, or out of bounds.

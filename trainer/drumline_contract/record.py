@@ -24,13 +24,25 @@ def sign(token: bytes, *parts: bytes | memoryview) -> str:
 
 
 def verify(token: bytes, signature: str, *parts: bytes | memoryview) -> bool:
-    """Check a signature of `sign` in constant time."""
+    """Check a signature of `sign` in constant time.
+
+    Args:
+        token: the job's token.
+        signature: hexadecimal HMAC.
+        *parts: signed bytes, in order.
+    """
     # A comparison that stops early would reveal the matching prefix.
     return hmac.compare_digest(sign(token, *parts), signature)
 
 
 def pod_name(job: str, index: int, generation: int) -> str:
-    """Return a gang member's pod name: always the same, so a repeated create is a harmless 409."""
+    """Return a gang member's pod name: always the same, so a repeated create is a harmless 409.
+
+    Args:
+        job: name of the job.
+        index: index of the member.
+        generation: pod generation of the member.
+    """
     return f"{job}-{index}-g{generation}"
 
 

@@ -96,6 +96,11 @@ def with_newer(known: Sequence[Point], recent: Sequence[Point], *, most: int) ->
     """Append recent points to the known ones and thin the result to `most` points.
 
     After a return to a checkpoint, the repeated steps replace the earlier ones.
+
+    Args:
+        known: points at rising steps.
+        recent: points to append.
+        most: largest number of points.
     """
     if not recent:
         return tuple(known)

@@ -77,13 +77,25 @@ def _adapted(
 
 
 def layer_adapters(model: ModelConfig, lora: LoraConfig, *, tensor: int) -> float:
-    """Return the adapter weights of one layer on a rank. Every rank holds the uncut matrix."""
+    """Return the adapter weights of one layer on a rank. Every rank holds the uncut matrix.
+
+    Args:
+        model: shape of the model.
+        lora: rank and targets of the adapters.
+        tensor: tensor parallel degree.
+    """
     each = _adapted(model, lora, tensor=tensor)
     return lora.rank * sum(inputs + outputs for _, inputs, outputs in each)
 
 
 def expert_adapters(model: ModelConfig, lora: LoraConfig, *, expert: int) -> float:
-    """Weights of the adapters of one layer's experts on a rank of the expert axis."""
+    """Weights of the adapters of one layer's experts on a rank of the expert axis.
+
+    Args:
+        model: shape of the model.
+        lora: rank and targets of the adapters.
+        expert: expert parallel degree.
+    """
     if not model.experts:
         return 0.0
     hidden, inner = model.hidden_size, model.features_per_expert

@@ -84,7 +84,13 @@ def batch_too_small(goal: Goal, best: Planned | None) -> DecisionSequence | None
 def run_too_long(
     goal: Goal, best: Planned | None, *, total_tokens: float | None
 ) -> DecisionSequence | None:
-    """Return measures that shorten a run of known length, with their cost in GPU-hours."""
+    """Return measures that shorten a run of known length, with their cost in GPU-hours.
+
+    Args:
+        goal: model, batch and GPUs to plan for.
+        best: fastest layout. None: none fits.
+        total_tokens: tokens of the run. None: unknown.
+    """
     if best is None or total_tokens is None:
         return None
     gpus, batch = goal.cluster.gpus, goal.config.global_batch_size

@@ -26,6 +26,11 @@ def fabric(setup: TrainingSetup, cluster: GpuCluster, constants: Constants) -> F
     """Return the location of each axis.
 
     Ranks are counted with the tensor axis fastest (`layout`).
+
+    Args:
+        setup: model, batch and layout.
+        cluster: GPUs and links.
+        constants: calibrated efficiencies.
     """
     layout = setup.layout
     efficiency = LinkEfficiency(

@@ -55,7 +55,13 @@ class Advice:
 
 
 def advice(goal: Goal, best: Planned | None, *, total_tokens: float | None = None) -> Advice:
-    """Return the ladder, and the advice for each failure mode of the goal."""
+    """Return the ladder, and the advice for each failure mode of the goal.
+
+    Args:
+        goal: model, batch and GPUs to plan for.
+        best: fastest layout. None: none fits.
+        total_tokens: tokens of the run. None: unknown.
+    """
     rungs = _with_savings(_rungs(goal))
     sequences = (
         batch_too_small(goal, best),

@@ -164,7 +164,13 @@ def ranks_in_flight(setup: TrainingSetup) -> tuple[tuple[int, ...], ...]:
 def rank_lines(
     setup: TrainingSetup, place: int, held: Sequence[Line] | None = None
 ) -> tuple[Line, ...]:
-    """Return every line of the rank at a place of the pipeline. `held` has the activations."""
+    """Return every line of the rank at a place of the pipeline. `held` has the activations.
+
+    Args:
+        setup: model, batch and layout.
+        place: index on the pipeline axis.
+        held: memory of activations, if it is known.
+    """
     # Phase 1: state and activations.
     dense, experts = rank_parameters(setup, place)
     held = _activations(setup, place) if held is None else held

@@ -156,7 +156,14 @@ class LinkEfficiency:
 def span(
     cluster: GpuCluster, *, ranks: int, stride: int, efficiency: LinkEfficiency | None = None
 ) -> Span:
-    """Return the location of `ranks` ranks at distance `stride`."""
+    """Return the location of `ranks` ranks at distance `stride`.
+
+    Args:
+        cluster: GPUs and links.
+        ranks: number of ranks in a group.
+        stride: distance between two ranks of the group.
+        efficiency: measured efficiency of the links.
+    """
     return _span(cluster.levels, ranks, stride, efficiency or LinkEfficiency())
 
 

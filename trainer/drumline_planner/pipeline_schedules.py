@@ -263,6 +263,12 @@ def in_flight(
 
     Activations live from a forward pass until the weights' gradients exist. The result is for the
     time at which the rank has the most of them.
+
+    Args:
+        schedule: the pipeline schedule.
+        ranks: number of pipeline ranks.
+        stages_per_rank: stages on each rank.
+        micro_batches: micro-batches in a step.
     """
     match schedule:
         case Schedule.GPIPE:

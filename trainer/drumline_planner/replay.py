@@ -181,7 +181,14 @@ def pipeline_seconds(
     ranks: int,
     micro_batches: int,
 ) -> Replay:
-    """Return the replay of a step. Long steps are extrapolated from two short ones."""
+    """Return the replay of a step. Long steps are extrapolated from two short ones.
+
+    Args:
+        schedule: the pipeline schedule.
+        stages: seconds of a micro-batch on each stage.
+        ranks: number of pipeline ranks.
+        micro_batches: micro-batches in a step.
+    """
 
     def replay(count: int) -> Replay:
         program = _program_of(

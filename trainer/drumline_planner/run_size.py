@@ -69,7 +69,13 @@ def pick_size(
     objective: Objective,
     deadline: Deadline | None = None,
 ) -> PickedSize | NoSize:
-    """Return the number of GPUs by time or cost, among those that meet the deadline."""
+    """Return the number of GPUs by time or cost, among those that meet the deadline.
+
+    Args:
+        curve: numbers of GPUs with their best layout.
+        objective: time or cost.
+        deadline: time by which the run must end.
+    """
     plans = [SizedPlan(gpus=gpus, planned=planned) for gpus, planned in curve if planned]
     numbers = f"{curve[0][0]} to {curve[-1][0]} GPUs"
     if not plans:

@@ -130,7 +130,13 @@ def pareto(goal: Goal, *, most: int = 12) -> tuple[Planned, ...]:
 def evaluate(
     goal: Goal, choice: Choice, *, capacity: int | None = None
 ) -> Planned | RejectedLayout:
-    """Compute one choice exactly."""
+    """Compute one choice exactly.
+
+    Args:
+        goal: model, batch and GPUs to plan for.
+        choice: degrees and settings to try.
+        capacity: memory of a GPU in bytes. None: that of the goal.
+    """
     return _evaluated(goal, choice, allowed=goal.capacity if capacity is None else capacity)
 
 

@@ -148,7 +148,13 @@ class TrainingSetup:
     def of(
         cls, config: TrainerConfig, layout: Layout, *, software: Software = DRUMLINE
     ) -> TrainingSetup:
-        """Return the setup of a configuration on a layout that `layout_validation` accepts."""
+        """Return the setup of a configuration on a layout that `layout_validation` accepts.
+
+        Args:
+            config: configuration of the run.
+            layout: degrees of parallelism.
+            software: memory and times of the libraries.
+        """
         # Phase 1: samples of a rank.
         count = micro_batch_count(layout, config)
         share = config.global_batch_size // layout.batch_ranks
@@ -243,7 +249,13 @@ class TrainingSetup:
 
 @functools.lru_cache(maxsize=1024)
 def stage_layers(model: ModelConfig, stages: int, sequence_length: int) -> Partition:
-    """Return the trainer's own partition."""
+    """Return the trainer's own partition.
+
+    Args:
+        model: shape of the model.
+        stages: number of pipeline stages.
+        sequence_length: tokens in a sequence.
+    """
     costs = model_costs(model, sequence_length=sequence_length)
     return partition(costs, stages=stages)
 

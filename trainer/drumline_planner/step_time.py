@@ -115,7 +115,13 @@ class StepTime:
 def step_time(
     setup: TrainingSetup, cluster: GpuCluster, *, constants: Constants = CALIBRATED
 ) -> StepTime:
-    """Return the predicted time of a step."""
+    """Return the predicted time of a step.
+
+    Args:
+        setup: model, batch and layout.
+        cluster: GPUs and links.
+        constants: calibrated efficiencies.
+    """
     # Phase 1: the pipeline, whose passes include tensor, context and expert messages.
     speeds = Speeds.of(cluster.gpu, constants, setup)
     axes = fabric(setup, cluster, constants)
@@ -145,7 +151,13 @@ def step_time(
 
 
 def stage_passes(setup: TrainingSetup, axes: Fabric, speeds: Speeds) -> list[Passes]:
-    """Return the time of a micro-batch on each stage."""
+    """Return the time of a micro-batch on each stage.
+
+    Args:
+        setup: model, batch and layout.
+        axes: location of each axis.
+        speeds: FLOP/s and bandwidths.
+    """
     parts = _parts_of(setup, axes, speeds)
     return _passes_of(setup, axes, parts, range(setup.layout.stages))
 
@@ -264,6 +276,12 @@ class PipelineOrder:
         """Return the step time of any kind of data parallelism.
 
         `parts` reuses another order's parts.
+
+        Args:
+            setup: model, batch and layout.
+            cluster: GPUs and links.
+            constants: calibrated efficiencies.
+            parts: parts of another order.
         """
         # DDP without shards: the pass times that all kinds share.
         layout = replace(setup.layout, data_parallel=DataParallel.DDP, shard=1)

@@ -121,7 +121,13 @@ class Speeds:
 
     @classmethod
     def of(cls, gpu: GpuModel, constants: Constants, setup: TrainingSetup) -> Speeds:
-        """Return the speeds for the precision in which the setup multiplies."""
+        """Return the speeds for the precision in which the setup multiplies.
+
+        Args:
+            gpu: peak speeds of the GPU.
+            constants: calibrated efficiencies.
+            setup: model, batch and layout.
+        """
         # Gain over the datasheet: sustained clocks, then the calibrated efficiency.
         dense = gpu.bf16_flops * gpu.sustained * constants.matmul
         if setup.width == 4:  # TF32 at best
@@ -143,7 +149,13 @@ class Speeds:
 
 
 def layer_passes(setup: TrainingSetup, speeds: Speeds, spans: Spans) -> Passes:
-    """Return a layer's passes over one micro-batch, for a model with identical layers."""
+    """Return a layer's passes over one micro-batch, for a model with identical layers.
+
+    Args:
+        setup: model, batch and layout.
+        speeds: FLOP/s and bandwidths.
+        spans: location of the axes.
+    """
     # Phase 1: products. A weight costs 2 operations for each token.
     tensor = setup.layout.tensor
     # Latents are computed by every tensor rank.
@@ -227,7 +239,13 @@ def host_bandwidth(place: Offload) -> float:
 
 
 def head_passes(setup: TrainingSetup, speeds: Speeds, spans: Spans) -> Passes:
-    """Return the passes of the last stage besides its layers: the head and the loss."""
+    """Return the passes of the last stage besides its layers: the head and the loss.
+
+    Args:
+        setup: model, batch and layout.
+        speeds: FLOP/s and bandwidths.
+        spans: location of the axes.
+    """
     model, tensor = setup.model, setup.layout.tensor
     if model.family is Family.VIT:
         return Passes(forward=NOTHING, input=NOTHING, weight=NOTHING)

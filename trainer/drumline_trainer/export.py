@@ -199,6 +199,11 @@ def whole_weights(
 
     They have our names. Each is read at every access.
 
+    Args:
+        files: files of the step.
+        config: configuration of the run.
+        average: whether to read the averaged weights.
+
     Raises:
         CorruptCheckpointError: it does not verify.
         ConfigError: they are of another model, or the adapters were trained on another base.
@@ -246,6 +251,13 @@ def export_adapters(
     average: bool = False,
 ) -> None:
     """Write the adapters alone, as the library peft lays them out.
+
+    Args:
+        files: files of the step.
+        config: configuration of the run.
+        target: folder to write.
+        dtype: dtype of the written tensors.
+        average: whether to read the averaged weights.
 
     Raises:
         CorruptCheckpointError: the checkpoint does not verify.

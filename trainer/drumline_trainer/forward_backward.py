@@ -23,6 +23,13 @@ def forward_backward(
 ) -> Tensor:
     """Pass this rank's share of the next global batch; gradients add up in the model.
 
+    Args:
+        parallel_model: the model as assembled.
+        batches: micro-batches of the step.
+        device: device of the rank.
+        scale: factor of the loss.
+        reporter: prints and records figures.
+
     Returns:
         This rank's part of the batch's mean loss, times the scale as gradients are.
     """

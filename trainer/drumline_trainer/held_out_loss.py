@@ -60,7 +60,17 @@ class HeldOutLoss:
         optimizer: Optimizer,
         check_membership: Callable[[], None],
     ) -> HeldOutLoss:
-        """Read the held-out samples, divided like `shard`'s training data."""
+        """Read the held-out samples, divided like `shard`'s training data.
+
+        Args:
+            dataset: held-out samples. None: no evaluation.
+            shard: this rank's share of a batch.
+            model: the model as assembled.
+            world: process groups of this rank.
+            reporter: prints and records figures.
+            optimizer: holds the averaged weights.
+            check_membership: raises if the membership has ended.
+        """
         config, count = reporter.config, 0 if dataset is None else dataset.count
         # The batches are read once and kept: every evaluation measures the same samples.
         batches: tuple[StepBatch, ...] = ()

@@ -115,7 +115,11 @@ def checkpoints(arguments: list[str]) -> int:
 
 
 def import_weights(arguments: list[str]) -> int:
-    """Check a folder as Hugging Face lays it out, and write a configuration that begins from it."""
+    """Check a folder as Hugging Face lays it out, and write a configuration that begins from it.
+
+    Raises:
+        ConfigError: the target cannot be written.
+    """
     parser = argparse.ArgumentParser(
         prog="drumline_trainer import", description=import_weights.__doc__
     )

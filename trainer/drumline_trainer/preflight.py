@@ -74,7 +74,13 @@ class RankReport:
 def environment_facts(
     configuration: Mapping[str, Any], layout: Layout, *, backend: str
 ) -> dict[str, str]:
-    """Return the facts that must be equal on the ranks of one run, by name."""
+    """Return the facts that must be equal on the ranks of one run, by name.
+
+    Args:
+        configuration: settings that must be equal.
+        layout: degrees of parallelism.
+        backend: name of torch's backend.
+    """
     # The model gets a name of its own, so that a difference in it is reported before the whole
     # configuration's.
     folder = configuration.get("model_from")

@@ -68,6 +68,13 @@ def train(
 
     Phases: assemble; restore; then for each step forward, backward, update, report, save if due.
 
+    Args:
+        config: configuration of the run.
+        device: device of the rank.
+        reporter: prints and records figures.
+        checkpointer: restores and saves.
+        after_step: called after each step.
+
     Raises:
         ConfigError: the configuration cannot work here (data, ranks, model of a checkpoint).
         CheckpointError: see `checkpoint.errors`.
@@ -144,6 +151,11 @@ def reseed(seed: int, *, step: int, rank: int) -> None:
     All randomness while training is a function of (seed, step, rank), so there is no state to save.
     A run that is resumed at a step draws, for dropout, the numbers that the undisturbed run drew
     there. Initial weights and the order of the samples are counter based.
+
+    Args:
+        seed: seed of the run.
+        step: number of the step.
+        rank: index on the data axis.
     """
     # 7 bytes fit into a signed 64-bit integer.
     digest = blake2b(f"{seed}:{step}:{rank}".encode(), digest_size=7).digest()
@@ -215,7 +227,13 @@ class Learner:
         shard: BatchShard,
         checkpointer: TieredCheckpointer,
     ) -> HeldOutLoss:
-        """Return the evaluation of the weights, or of the average that the optimizer keeps."""
+        """Return the evaluation of the weights, or of the average that the optimizer keeps.
+
+        Args:
+            dataset: held-out samples. None: no evaluation.
+            shard: this rank's share of a batch.
+            checkpointer: checks the membership.
+        """
         return HeldOutLoss.of(
             dataset,
             shard=shard,
@@ -238,6 +256,12 @@ class Learner:
         self, loss: Tensor, *, step: int, scale: LossScale, checkpointer: TieredCheckpointer
     ) -> Update:
         """Update the weights after the backward passes of a step (0-based), if all is finite.
+
+        Args:
+            loss: this rank's part of the mean loss (scalar).
+            step: number of the step.
+            scale: loss scale of fp16.
+            checkpointer: decides on saves in the step's vote.
 
         Raises:
             NonFiniteLossError: the loss or the gradient is not finite, and no smaller scale helps.
@@ -283,7 +307,14 @@ class Learner:
 def report_step(
     step: int, update: Update, known: SynchronizedStep | None, *, reporter: RunReporter
 ) -> None:
-    """Report a finished step (counted from 1), with what is known of all workers."""
+    """Report a finished step (counted from 1), with what is known of all workers.
+
+    Args:
+        step: number of the step.
+        update: result of the update.
+        known: figures of all workers, if this step was synchronized.
+        reporter: prints and records figures.
+    """
     reporter.finish_step(
         step,
         losses=known.losses if known else {},
@@ -296,7 +327,16 @@ def report_step(
 
 
 def refuse_non_finite(totals: StepTotals, scale: LossScale, *, step: int) -> None:
-    """End the run where skipping the step does not help, as no smaller scale is left."""
+    """End the run where skipping the step does not help, as no smaller scale is left.
+
+    Args:
+        totals: sums of the step.
+        scale: loss scale of fp16.
+        step: number of the step.
+
+    Raises:
+        NonFiniteLossError: the loss or the gradient is not finite.
+    """
     if not totals.finite and scale.value < 1:
         raise NonFiniteLossError(
             f"step {step}: {_not_finite(totals)}; lower optimizer.learning_rate or"

@@ -271,7 +271,13 @@ class LeaderComponents:
         await self._queue.wait_idle()
 
     async def report_spec(self, resource: Resource, name: str, *, version: str) -> None:
-        """Write the conditions of a new spec, once the cache has the spec."""
+        """Write the conditions of a new spec, once the cache has the spec.
+
+        Args:
+            resource: GpuPools or TrainingQueues.
+            name: name of the object.
+            version: resourceVersion of the new spec.
+        """
         # Only two kinds are reported, so one test selects the informer.
         informer = self._informers.pools if resource is GPU_POOLS else self._informers.queues
         # A timeout is harmless: the periodic report follows within its interval.
@@ -444,6 +450,11 @@ async def check_announcements(
     """Reconcile jobs whose announced disruption approaches. Never returns.
 
     A disruption with a stated time approaches without an event of its node.
+
+    Args:
+        state: jobs with their disruptions.
+        enqueue: called with the key of a job to reconcile.
+        wake: set when a disruption was announced.
     """
     while True:
         await asyncio.sleep(ANNOUNCEMENT_SECONDS)

@@ -209,7 +209,14 @@ def from_status(
     message: str,
     retry_after_seconds: float | None = None,
 ) -> StatusError:
-    """Return the typed error of a decoded Status."""
+    """Return the typed error of a decoded Status.
+
+    Args:
+        code: HTTP status code.
+        reason: reason of the Status object.
+        message: message of the Status object.
+        retry_after_seconds: Retry-After header.
+    """
     # Unlisted 4xx codes are final: a repeated request would get the same answer.
     kind = _BY_CODE.get(code, ServerError if code >= 500 else StatusError)
     # Both are 409. Only the reason separates a taken name from a lost race.

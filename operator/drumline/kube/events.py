@@ -45,6 +45,11 @@ async def events_about(client: KubeClient, *, namespace: str, uid: str) -> list[
 
     The API server reads all events of the namespace for it, so call it rarely.
 
+    Args:
+        client: sends the requests.
+        namespace: namespace of the object.
+        uid: uid of the object.
+
     Raises:
         Forbidden: RBAC does not allow it.
         KubeError: they could not be read.

@@ -55,6 +55,13 @@ async def get(
 ) -> bytes:
     """Return the object's JSON from storage, for a decoder of `codec`.
 
+    Args:
+        client: sends the requests.
+        resource: the kind.
+        name: name of the object.
+        namespace: namespace of the object. None: a cluster-scoped kind.
+        sending: retries and time limits.
+
     Raises:
         NotFound: the object does not exist.
         KubeError: any other failure.
@@ -126,6 +133,14 @@ async def list_pages(
 
     While the caller reads a page, the API server writes the next: two of them are held at a time.
 
+    Args:
+        client: sends the requests.
+        resource: the kind.
+        namespace: None means all namespaces.
+        label_selector: as in kubectl. Empty: all.
+        field_selector: as in kubectl. Empty: all.
+        limit: objects in a page.
+
     Raises:
         Gone: The version was compacted between two pages: what came so far is to be thrown away.
         KubeError: Anything else.
@@ -162,6 +177,13 @@ async def first_page(
     client: KubeClient, resource: Resource, *, namespace: str, field_selector: str, limit: int
 ) -> Page:
     """Return at most `limit` objects of a namespace that match the selector.
+
+    Args:
+        client: sends the requests.
+        resource: the kind.
+        namespace: namespace to read.
+        field_selector: as in kubectl.
+        limit: largest number of objects.
 
     Raises:
         KubeError: They could not be read.
@@ -206,6 +228,13 @@ async def list_all(
     field_selector: str = "",
 ) -> list[bytes]:
     """All objects of one version, undecoded; starts again if that version is compacted on the way.
+
+    Args:
+        client: sends the requests.
+        resource: the kind.
+        namespace: None means all namespaces.
+        label_selector: as in kubectl. Empty: all.
+        field_selector: as in kubectl. Empty: all.
 
     Raises:
         KubeError: The list could not be read.

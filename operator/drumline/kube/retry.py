@@ -52,7 +52,13 @@ class RetryPolicy:
     def endless_pause_seconds(
         self, error: KubeError | None, *, attempt: int, jitter: random.Random
     ) -> float:
-        """Return the pause if giving up is not possible. Retry-After counts within our patience."""
+        """Return the pause if giving up is not possible. Retry-After counts within our patience.
+
+        Args:
+            error: the last error. None: no answer.
+            attempt: number of failures in a row.
+            jitter: random source of the pause.
+        """
         asked = error.retry_after_seconds if isinstance(error, StatusError) else None
         backoff = self.backoff_seconds(attempt=attempt, jitter=jitter)
         return max(min(asked or 0.0, self.patience_seconds), backoff)

@@ -57,6 +57,13 @@ async def create(
 ) -> Written:
     """Create an object; its name is in the body.
 
+    Args:
+        client: sends the requests.
+        resource: the kind.
+        body: the object, with its name.
+        namespace: namespace of the object. None: a cluster-scoped kind.
+        sending: retries and time limits.
+
     Raises:
         AlreadyExists: The name is taken, perhaps by an earlier attempt of our own.
         Forbidden: RBAC, a quota or Pod Security refused it; the message says which.
@@ -73,6 +80,12 @@ async def dry_run(client: KubeClient, resource: Resource, *, body: Body, namespa
     """Dry-run the creation of an object. Return the object as the API server admits it.
 
     Admission runs whole: quotas, LimitRanges, Pod Security and webhooks.
+
+    Args:
+        client: sends the requests.
+        resource: the kind.
+        body: the object, with its name.
+        namespace: namespace of the object.
 
     Raises:
         Forbidden: RBAC, a quota or Pod Security would refuse it; the message says which.
@@ -100,6 +113,12 @@ async def create_many(
 ) -> list[Written | KubeError]:
     """Create many objects at once, as fast as the client's write limit lets them out.
 
+    Args:
+        client: sends the requests.
+        resource: the kind.
+        bodies: the objects, with their names.
+        namespace: namespace of the objects.
+
     Returns:
         One outcome a body, in order. A failure does not stop the others: whether a partial gang
         is to be taken back is the caller's decision.
@@ -126,6 +145,14 @@ async def replace(
 ) -> Written:
     """Replace an object as a whole, if it still is at the resourceVersion in the body.
 
+    Args:
+        client: sends the requests.
+        resource: the kind.
+        name: name of the object.
+        body: the whole object, with the resourceVersion it must have.
+        namespace: namespace of the object. None: a cluster-scoped kind.
+        sending: retries and time limits.
+
     Raises:
         Conflict: It is not.
         KubeError: Anything else.
@@ -148,6 +175,15 @@ async def replace_status(
     """Replace the whole status, if the object still is this one at this version.
 
     Fields missing in `status` are gone afterwards.
+
+    Args:
+        client: sends the requests.
+        resource: the kind.
+        name: name of the object.
+        uid: uid that the object must have.
+        resource_version: version that the object must have.
+        status: the whole new status.
+        namespace: namespace of the object. None: a cluster-scoped kind.
 
     Raises:
         Conflict: The object changed since `resource_version`, or is another one of the same name.
@@ -180,6 +216,14 @@ async def merge_patch(
 
     A `metadata.resourceVersion` or `metadata.uid` in the body makes the patch conditional on it.
 
+    Args:
+        client: sends the requests.
+        resource: the kind.
+        name: name of the object.
+        body: fields to change.
+        namespace: namespace of the object. None: a cluster-scoped kind.
+        subresource: for example `status`. None: the object itself.
+
     Raises:
         Conflict: A condition in the body does not hold.
         KubeError: Anything else.
@@ -202,6 +246,13 @@ async def strategic_patch(
     """Change an object of a built-in kind; lists are merged by the keys of their kind.
 
     A `metadata.uid` in the body makes the patch conditional on it.
+
+    Args:
+        client: sends the requests.
+        resource: the kind.
+        name: name of the object.
+        body: fields to change.
+        namespace: namespace of the object. None: a cluster-scoped kind.
 
     Raises:
         Conflict: It is another object of this name.
@@ -226,6 +277,13 @@ async def add_owner(
 
     Strategic merge keeps the owners that are there: they are keyed by uid.
 
+    Args:
+        client: sends the requests.
+        resource: the kind.
+        name: name of the object.
+        owner: the owner reference.
+        namespace: namespace of the object. None: a cluster-scoped kind.
+
     Raises:
         NotFound: It is gone, perhaps with its last owner.
         KubeError: Anything else.
@@ -237,6 +295,13 @@ async def add_owner(
 
 async def bind(client: KubeClient, pod: str, *, uid: str, namespace: str, node: str) -> None:
     """Bind this very pod to a node.
+
+    Args:
+        client: sends the requests.
+        pod: name of the pod.
+        uid: uid that the pod must have.
+        namespace: namespace of the pod.
+        node: name of the node.
 
     Raises:
         Conflict: It is another pod of that name, or bound to another node.
@@ -293,6 +358,12 @@ async def delete(
 async def evict(client: KubeClient, *, name: str, namespace: str, uid: str) -> None:
     """Ask for the eviction of this very pod, once.
 
+    Args:
+        client: sends the requests.
+        name: name of the pod.
+        namespace: namespace of the pod.
+        uid: uid that the pod must have.
+
     Raises:
         TooManyRequests: A PodDisruptionBudget denies it now.
         NotFound: It is gone already.
@@ -325,6 +396,13 @@ async def delete_collection(
     grace_seconds: int | None = None,
 ) -> None:
     """Ask for all objects with these labels to be deleted, in one request.
+
+    Args:
+        client: sends the requests.
+        resource: the kind.
+        namespace: namespace of the objects.
+        label_selector: as in kubectl. Must not be empty.
+        grace_seconds: grace period. None: that of each object.
 
     Raises:
         ValueError: The selector is empty: that would be everything.

@@ -23,7 +23,14 @@ STATES: Final = (WAITED, HELD, PLANNED, STARTS_WITHIN)
 def rows_of(
     jobs: Sequence[JobRow], *, now: float, since: float, until: float
 ) -> tuple[GanttRow, ...]:
-    """Return the rows of these jobs in their order."""
+    """Return the rows of these jobs in their order.
+
+    Args:
+        jobs: rows of the jobs.
+        now: Unix time in seconds.
+        since: Unix time of the left edge.
+        until: Unix time of the right edge.
+    """
     rows: list[GanttRow] = []
     for job in jobs:
         bars = tuple(bar for bar in _bars(job, now=now) if _within(bar, since, until))

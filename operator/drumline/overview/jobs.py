@@ -140,7 +140,14 @@ def job_rows(
 def job_row(
     job: JobObject, *, now: float, position: int | None, units: PoolUnits = WHOLE_GPUS
 ) -> JobRow:
-    """Return the row of one job. All its texts are safe for a terminal."""
+    """Return the row of one job. All its texts are safe for a terminal.
+
+    Args:
+        job: the TrainingJob.
+        now: Unix time in seconds.
+        position: place in its queue, from 1. None: it does not wait.
+        units: units of pools, to convert parts to GPUs.
+    """
     status, metadata = job.status, job.metadata
     # Forecasts of jobs that cannot start are stale, so they are hidden.
     is_dated = position is not None and status.reason not in CANNOT_START

@@ -97,7 +97,13 @@ def usage_rows(
 def with_budgets(
     rows: Iterable[UsageRow], queues: Iterable[StoredTrainingQueue], *, now: float
 ) -> tuple[UsageRow, ...]:
-    """Return rows that are grouped by queue, with the budgets of these queues."""
+    """Return rows that are grouped by queue, with the budgets of these queues.
+
+    Args:
+        rows: usage by queue.
+        queues: the queues with their budgets.
+        now: Unix time in seconds.
+    """
     budgets = {plain(queue.metadata.name): budget_row(queue, now=now) for queue in queues}
     return tuple(msgspec.structs.replace(row, budget=budgets.get(row.by[0])) for row in rows)
 

@@ -33,7 +33,13 @@ class IncidentCounters:
         self._shown: dict[tuple[str, str], Fraction] = defaultdict(Fraction)
 
     def observe(self, before: TrainingJobStatus, after: TrainingJobStatus, *, queue: str) -> None:
-        """Count incidents that ended and GPU-seconds that were added from `before` to `after`."""
+        """Count incidents that ended and GPU-seconds that were added from `before` to `after`.
+
+        Args:
+            before: the status before a write.
+            after: the written status.
+            queue: name of the job's queue.
+        """
         known = {number for number, _ in _over(before)}
         for number, incident in _over(after):
             if number not in known:

@@ -375,7 +375,14 @@ class Metrics:
         registry.register(self.cluster)
 
     def observe_request(self, *, verb: str, resource: str, code: int, seconds: float) -> None:
-        """Count one request to the API server (`kube.client.Observe`)."""
+        """Count one request to the API server (`kube.client.Observe`).
+
+        Args:
+            verb: HTTP method.
+            resource: plural name of the kind.
+            code: HTTP status code. 0: no answer.
+            seconds: duration.
+        """
         # The code 0 stands for no answer, so timeouts are visible as requests.
         self.api.requests.labels(verb=str(verb), resource=resource, code=str(code)).inc()
         self.api.request_seconds.labels(verb=str(verb)).observe(seconds)

@@ -90,7 +90,14 @@ class NotifierMetrics:
     def watch_queue(
         self, name: str, *, kind: str, pending: Callable[[], int], oldest: Callable[[], float]
     ) -> None:
-        """Ask these at each scrape: how many messages are pending, and the age of the oldest."""
+        """Ask these at each scrape: how many messages are pending, and the age of the oldest.
+
+        Args:
+            name: name of the receiver.
+            kind: kind of the receiver.
+            pending: number of waiting messages.
+            oldest: age of the oldest message in seconds.
+        """
         # A function instead of a value: it is only called at a scrape.
         self._pending.labels(name, kind).set_function(pending)
         self._oldest_seconds.labels(name, kind).set_function(oldest)

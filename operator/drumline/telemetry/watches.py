@@ -28,7 +28,13 @@ V = TypeVar("V", bound=View)
 def job_informers(
     client: KubeClient, scope: InstallationScope, *, decode: Decode[V]
 ) -> tuple[Informer[V], ...]:
-    """Return informers of the installation's jobs: one for each namespace, or one for all."""
+    """Return informers of the installation's jobs: one for each namespace, or one for all.
+
+    Args:
+        client: sends the requests.
+        scope: namespaces of the installation.
+        decode: decodes an object.
+    """
 
     def informer(namespace: str | None) -> Informer[V]:
         return Informer(

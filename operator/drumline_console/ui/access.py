@@ -79,7 +79,13 @@ class LoopbackAccess:
         return False
 
     def check(self, request: web.Request) -> None:
-        """Check the secret, the host name and, for buttons, the origin."""
+        """Check the secret, the host name and, for buttons, the origin.
+
+        Raises:
+            HTTPNotFound: the path lacks the secret.
+            HTTPMisdirectedRequest: `Host` is not the page's address.
+            HTTPForbidden: another site sent the request.
+        """
         given = request.path.split("/")[1]
         # Constant time, so that the response reveals nothing about the secret.
         if not secrets.compare_digest(given.encode(), self.secret.encode()):

@@ -87,6 +87,9 @@ class TokenAccess:
 
         An authenticating proxy has its own cookies, which a browser may send with another site's
         form. If the browser does not report the site (plain HTTP), the origin must be ours.
+
+        Raises:
+            HTTPForbidden: another site sent the change.
         """
         if request.method in SAFE_METHODS:
             return
@@ -100,7 +103,11 @@ class TokenAccess:
             raise web.HTTPForbidden
 
     async def source(self, request: web.Request) -> ClusterSource:
-        """Authenticate this request's token and return the cluster with its rights."""
+        """Authenticate this request's token and return the cluster with its rights.
+
+        Raises:
+            NotLoggedIn: the request has no valid token.
+        """
         # No token: answer with the login page, and send nothing to the API server.
         token = _token(request)
         if token is None:

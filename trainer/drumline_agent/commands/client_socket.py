@@ -42,7 +42,7 @@ class ClientConnection(asyncio.Protocol):
     """One process that has connected.
 
     Args:
-        admit: whether to accept the process after its first message.
+        admit: whether to accept the connection.
         on_message: called for each message.
         on_closed: called at the end of the connection.
     """

@@ -41,7 +41,7 @@ class HangMonitor:
         heartbeats: newest heartbeats of all members.
         status: status of this pod's ranks.
         ranks: ranks of this pod.
-        orders: requests stacks and records from members.
+        orders: sends orders to the members.
         own_index: index of this pod's member.
         report: called with a detected hang.
     """

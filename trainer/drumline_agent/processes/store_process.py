@@ -74,9 +74,9 @@ class FreshPort:
         """Take the next port. Returns it.
 
         Args:
-            address: IP address of the store.
-            peers: IP addresses that may connect.
-            on_end: called with a message if the store ends.
+            address: not used, because rank 0 serves the store.
+            peers: not used.
+            on_end: not used.
         """
         port = self._first_port + self._opened % STORE_PORTS
         self._opened += 1

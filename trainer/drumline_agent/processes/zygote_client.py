@@ -74,7 +74,7 @@ class ZygoteClient:
         """Have a child forked; the descriptors are closed here once they have been sent.
 
         Args:
-            name: shown as the process title.
+            name: unique name of the child.
             order: request for a rank or a store.
             descriptors: pipes for the child.
         """

@@ -23,7 +23,13 @@ COMPLETE = "complete"
 
 
 class DrumlineSteps:
-    """Reports the steps of an Accelerator's loop, and saves its state on request."""
+    """Reports the steps of an Accelerator's loop, and saves its state on request.
+
+    Args:
+        accelerator: Accelerate's Accelerator.
+        folder: a folder that all ranks share.
+        run: result of `join`.
+    """
 
     def __init__(self, accelerator: Any, folder: str, run: Run | None = None) -> None:
         """Save into this folder, which all ranks share. `run` is the result of `join`."""
@@ -44,7 +50,13 @@ class DrumlineSteps:
         return step
 
     def step(self, step: int, *, loss: Any = None, tokens: int = 0) -> bool:
-        """Report an optimizer step on every rank. True: it was saved, and the loop may end."""
+        """Report an optimizer step on every rank. True: it was saved, and the loop may end.
+
+        Args:
+            step: number of finished steps.
+            loss: a number or a tensor with one element.
+            tokens: tokens of this rank since the last call.
+        """
         self._run.step(step, loss=loss, tokens=tokens)
         if self._run.should_save():
             self.save(step)

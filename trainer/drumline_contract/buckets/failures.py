@@ -58,7 +58,13 @@ class BucketError(OSError):
 
     @classmethod
     def about(cls, reason: str, number: int = errno.EINVAL, *, what: str = "") -> Self:
-        """Make an error of the kind that a file system raises."""
+        """Make an error of the kind that a file system raises.
+
+        Args:
+            reason: message of the store.
+            number: errno value.
+            what: the object or prefix.
+        """
         error = cls(number, reason)
         error.what = what
         return error

@@ -55,6 +55,11 @@ class ObjectBucket:
     """The objects below a prefix.
 
     All methods raise BucketError where the store refuses or is not there.
+
+    Args:
+        url: s3://BUCKET/PREFIX or gs://BUCKET/PREFIX.
+        retries: retries of a request.
+        request_seconds: time limit of a request.
     """
 
     def __init__(
@@ -121,6 +126,11 @@ class ObjectBucket:
     def put_if(self, key: str, body: bytes, *, version: Version | None) -> None:
         """Write a small object if it is still of this version; None: if there is none.
 
+        Args:
+            key: key below the prefix.
+            body: content.
+            version: version that the object must have.
+
         Raises:
             ConflictError: it is not; nothing was written.
             BucketError: whether it was written is not known.
@@ -137,6 +147,11 @@ class ObjectBucket:
         """Write an object of this size in parts, several at once; what `chunks` raises ends it.
 
         Memory: a few parts. Nothing is seen before the last one; what an error leaves is removed.
+
+        Args:
+            key: key below the prefix.
+            chunks: content.
+            size: size in bytes.
         """
         # The parts grow with the object, since the number of parts is limited.
         part = max(_PART_BYTES, -(-size // _PARTS))
@@ -163,7 +178,13 @@ class ObjectBucket:
             raise self._named("read", key, self._with_code(key, error)) from None
 
     def read(self, key: str, *, start: int, stop: int) -> memoryview:
-        """Read the bytes `start` to `stop` (exclusive) of an object."""
+        """Read the bytes `start` to `stop` (exclusive) of an object.
+
+        Args:
+            key: key below the prefix.
+            start: first byte.
+            stop: byte after the last one.
+        """
         return memoryview(
             self._call(
                 "read",

@@ -44,7 +44,13 @@ def _check(field: str, text: str) -> None:
 
 
 def learns(name: str, *, trainable: str | None, freeze: str | None) -> bool:
-    """Return whether the weight of this name is trained."""
+    """Return whether the weight of this name is trained.
+
+    Args:
+        name: name of the weight.
+        trainable: pattern of names that are trained. None: all.
+        freeze: pattern of names that are not trained. None: none.
+    """
     if trainable is not None:
         return name_patterns(trainable).matches(name)
     return freeze is None or not name_patterns(freeze).matches(name)

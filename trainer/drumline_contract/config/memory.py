@@ -76,7 +76,13 @@ class MemoryConfig:
     def check_beside(
         self, parallelism: ParallelismConfig, optimizer: OptimizerConfig, *, adapters: bool
     ) -> None:
-        """Validate against these sections. Raises ConfigError."""
+        """Validate against these sections. Raises ConfigError.
+
+        Args:
+            parallelism: degrees of parallelism.
+            optimizer: settings of the optimizer.
+            adapters: whether the run trains adapters.
+        """
         kind = parallelism.data_parallel
         if self.shard_gradients and kind is not DataParallel.FSDP:
             raise ConfigError(

@@ -190,7 +190,13 @@ def seen_positions(model: ModelConfig, *, sequence_length: int) -> float:
 def flops_per_token(
     model: ModelConfig, *, sequence_length: int, reference_pass: bool = False
 ) -> int:
-    """Forward and backward, and of preferences the reference's forward pass."""
+    """Forward and backward, and of preferences the reference's forward pass.
+
+    Args:
+        model: shape of the model.
+        sequence_length: tokens in a sequence.
+        reference_pass: whether preference training runs the reference model.
+    """
     # Scores and values: 2 products, 2 operations, 3 passes. Half of them are masked if causal.
     each_pair = 12 if model.family is Family.VIT else 6
     attention_size = model.heads * (model.features_per_head + model.features_per_value) / 2
@@ -220,12 +226,26 @@ def peak_flops(device_name: str) -> float | None:
 def mfu_of_run(
     config: TrainerConfig, tokens_per_second: float | None, *, devices: int, peak: float | None
 ) -> float | None:
-    """Return the MFU at a speed over all devices, or None if speed, peak or model are not known."""
+    """Return the MFU at a speed over all devices, or None if speed, peak or model are not known.
+
+    Args:
+        config: configuration of the run.
+        tokens_per_second: speed of all devices.
+        devices: number of devices.
+        peak: dense FLOP/s of a device. None: unknown.
+    """
     if tokens_per_second is None or config.model.family is Family.TRANSFORMERS:
         return None
     return mfu(tokens_per_second, flops=flops_of_run(config), devices=devices, peak=peak)
 
 
 def mfu(tokens_per_second: float, *, flops: int, devices: int, peak: float | None) -> float | None:
-    """Share of the devices' peak; `flops` per token. None on an unknown device."""
+    """Share of the devices' peak; `flops` per token. None on an unknown device.
+
+    Args:
+        tokens_per_second: speed of all devices.
+        flops: FLOPs of a token.
+        devices: number of devices.
+        peak: dense FLOP/s of a device. None: unknown.
+    """
     return None if peak is None else tokens_per_second * flops / (devices * peak)

@@ -40,7 +40,13 @@ def weight_sizes(model: ModelConfig) -> Sizes:
 def learning_shares(
     model: ModelConfig, *, trainable: str | None, freeze: str | None
 ) -> tuple[float, float]:
-    """Return the trained shares of a model's weights: outside of experts, and of experts."""
+    """Return the trained shares of a model's weights: outside of experts, and of experts.
+
+    Args:
+        model: shape of the model.
+        trainable: pattern of names that are trained. None: all.
+        freeze: pattern of names that are not trained. None: none.
+    """
     if trainable is None and freeze is None:
         return 1.0, 1.0
     # Names match either the trained or the frozen weights.
@@ -50,7 +56,13 @@ def learning_shares(
 
 
 def learning_weights(model: ModelConfig, *, trainable: str | None, freeze: str | None) -> int:
-    """Return the number of a model's weights that are trained."""
+    """Return the number of a model's weights that are trained.
+
+    Args:
+        model: shape of the model.
+        trainable: pattern of names that are trained. None: all.
+        freeze: pattern of names that are not trained. None: none.
+    """
     if trainable is None and freeze is None:
         return weights(model)
     totals, matched = _matched(model, trainable or freeze or "")

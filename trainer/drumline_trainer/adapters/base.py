@@ -44,6 +44,15 @@ def initialize_frozen_and_adapters(
     """Fill what is not restored; see `initial_weights.initialize_weights`.
 
     Collective where there is a device, which is that of the tensors that travel.
+
+    Args:
+        slices: parts of trained weights.
+        frozen: parts of frozen weights.
+        stages: this rank's stages.
+        config: configuration of the run.
+        restored: state of the checkpoint. None: a new run.
+        device: device of the collective. None: one rank.
+        progress: called between tensors.
     """
     # Phase 1: a checkpoint must fit the base before anything of the base is read.
     if restored is not None and config.has_base:

@@ -68,7 +68,14 @@ class Packed:
 
     @classmethod
     def empty(cls, rows: int, columns: int, *, doubly: bool, device: torch.device) -> Packed:
-        """Make room for a weight of shape [rows, columns]."""
+        """Make room for a weight of shape [rows, columns].
+
+        Args:
+            rows: output features.
+            columns: input features.
+            doubly: whether scales are quantized, too.
+            device: device of the storage.
+        """
         # Rounded up: the last block of a row may be shorter.
         blocks, scale_type = -(-columns // BLOCK), torch.uint8 if doubly else torch.float32
         empty = functools.partial(torch.empty, device=device)

@@ -136,7 +136,15 @@ def _is_called(name: str, target: str) -> bool:
 
 
 class LoraLinear(ReplacedLinear):
-    """A frozen linear layer with its adapter."""
+    """A frozen linear layer with its adapter.
+
+    Args:
+        linear: the frozen layer [O, I].
+        name: full name of the layer.
+        cut: part of the weight on this rank.
+        config: rank, scale and dropout of the adapters.
+        group: ranks that share the weight. None: one rank has all of it.
+    """
 
     def __init__(
         self,
@@ -209,6 +217,13 @@ class PackedLoraLinear(LoraLinear):
 
     Every data rank holds the whole part of its tensor rank. Packed weights are small, and fsdp does
     not shard them.
+
+    Args:
+        linear: the frozen layer [O, I].
+        name: full name of the layer.
+        cut: part of the weight on this rank.
+        config: rank, scale and dropout of the adapters.
+        group: ranks that share the weight. None: one rank has all of it.
     """
 
     def __init__(

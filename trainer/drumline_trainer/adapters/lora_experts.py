@@ -30,7 +30,15 @@ GATE_UP, DOWN = "gate_up_adapter", "down_adapter"
 
 
 class ExpertAdapter(nn.Module):
-    """The two factors, of every expert."""
+    """The two factors, of every expert.
+
+    Args:
+        experts: number of experts on this rank.
+        inputs: input features.
+        outputs: output features.
+        rank: rank of the adapter.
+        like: gives dtype and device.
+    """
 
     def __init__(self, experts: int, inputs: int, outputs: int, *, rank: int, like: Tensor) -> None:
         super().__init__()
@@ -72,7 +80,13 @@ class LoraExperts(Experts):
             )
 
     def inner(self, times: Times, rows_RD: Tensor, counts_X: Tensor) -> tuple[Tensor, Tensor]:
-        """Return gate's and up's products, with their adapter."""
+        """Return gate's and up's products, with their adapter.
+
+        Args:
+            times: computes a product for each expert.
+            rows_RD: rows sorted by expert [R, D].
+            counts_X: rows of each expert [X].
+        """
         gate_RF, up_RF = super().inner(times, rows_RD, counts_X)
         if self.gate_up_adapter is None or not self.applied:
             return gate_RF, up_RF
@@ -82,7 +96,13 @@ class LoraExperts(Experts):
         return gate_RF + of_gate_RF, up_RF + of_up_RF
 
     def outer(self, times: Times, hidden_RF: Tensor, counts_X: Tensor) -> Tensor:
-        """Return down's product, with its adapter."""
+        """Return down's product, with its adapter.
+
+        Args:
+            times: computes a product for each expert.
+            hidden_RF: activations of the experts [R, F].
+            counts_X: rows of each expert [X].
+        """
         rows_RD = super().outer(times, hidden_RF, counts_X)
         if self.down_adapter is None or not self.applied:
             return rows_RD

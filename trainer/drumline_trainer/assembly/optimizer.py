@@ -29,6 +29,12 @@ def build_optimizer(
 ) -> Optimizer:
     """Return the optimizer of this rank's slices, whose storage it shares. Collective.
 
+    Args:
+        slices: this rank's parts of the weights.
+        config: kind and settings of the optimizer.
+        world: process groups of this rank.
+        memory: offload settings.
+
     Raises:
         ConfigError: its state is to be offloaded to a folder with too little space.
     """

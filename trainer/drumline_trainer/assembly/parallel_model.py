@@ -26,7 +26,13 @@ class PipelineSchedule(Protocol):
         targets: Sequence[Tensor],
         documents: Sequence[tuple[Documents, ...]] = (),
     ) -> Tensor:
-        """Pass all micro-batches through; the sum of the losses, 0 without the last stage."""
+        """Pass all micro-batches through; the sum of the losses, 0 without the last stage.
+
+        Args:
+            inputs: inputs of each micro-batch [batch, sequence].
+            targets: targets of each micro-batch [batch, sequence].
+            documents: limits of documents, by micro-batch.
+        """
         ...
 
     def forward_loss(
@@ -37,7 +43,14 @@ class PipelineSchedule(Protocol):
         *,
         summed: Callable[[Tensor, Tensor], Tensor],
     ) -> Tensor:
-        """Return the loss of a micro-batch (a scalar), 0 without the last stage. No gradients."""
+        """Return the loss of a micro-batch (a scalar), 0 without the last stage. No gradients.
+
+        Args:
+            inputs: inputs [batch, sequence].
+            targets: targets [batch, sequence].
+            documents: limits of documents in each sequence.
+            summed: loss that is summed over tokens.
+        """
         ...
 
 
@@ -114,7 +127,13 @@ class ParallelModel:
     def micro_batch_loss(
         self, inputs: Tensor, targets: Tensor, documents: Sequence[Documents]
     ) -> Tensor:
-        """Return a micro-batch's part of the global batch's mean loss, for a model in one stage."""
+        """Return a micro-batch's part of the global batch's mean loss, for a model in one stage.
+
+        Args:
+            inputs: inputs [batch, sequence].
+            targets: targets [batch, sequence].
+            documents: limits of documents in each sequence.
+        """
         (model,) = self.stages
         # Phase 1: ordinary targets. `documents` is empty unless documents are separate.
         if self.preferences is None:
@@ -138,7 +157,13 @@ class ParallelModel:
     def held_out_loss(
         self, inputs: Tensor, targets: Tensor, documents: tuple[Documents, ...]
     ) -> Tensor:
-        """Return this rank's part of the summed loss of a held-out micro-batch (a scalar)."""
+        """Return this rank's part of the summed loss of a held-out micro-batch (a scalar).
+
+        Args:
+            inputs: inputs [batch, sequence].
+            targets: targets [batch, sequence].
+            documents: limits of documents in each sequence.
+        """
         # All ranks of a pipeline take part, and only the last stage has a loss.
         if self.pipeline is not None:
             return self.pipeline.forward_loss(inputs, targets, documents, summed=self.loss.summed)

@@ -65,6 +65,11 @@ class StagePlan:
         """Choose a partition by cost, or as saved in the copy that the run resumes from.
 
         Collective if stages are measured.
+
+        Args:
+            config: configuration of the run.
+            world: process groups of this rank.
+            placement: rank and pod of this process.
         """
         # Phase 1: the partition by cost is the default and the fallback.
         costs = model_costs(config.model, sequence_length=config.tokens_per_sample)
@@ -114,6 +119,11 @@ def next_partition(current: Partition, costs: StageCosts, *, seconds: Sequence[f
     """Return the partition to begin with after these measurements.
 
     Without all of them: `current`.
+
+    Args:
+        current: layers of each stage.
+        costs: costs of layers, embedding and head.
+        seconds: measured seconds of each stage.
     """
     # A stage without a measurement would look infinitely fast.
     return repartition(current, costs, seconds=seconds) if min(seconds) > 0 else current
@@ -137,7 +147,13 @@ def saved_boundaries(placement: Placement) -> list[int]:
 
 
 def partition_of(ends: Sequence[int], *, stages: int, layers: int) -> Partition | None:
-    """Return the partition with these ends of stages. None: they do not fit the model."""
+    """Return the partition with these ends of stages. None: they do not fit the model.
+
+    Args:
+        ends: number of layers up to the end of each stage.
+        stages: number of stages.
+        layers: number of layers.
+    """
     starts = [0, *ends]
     # Each stage needs at least one layer, and the last one ends with the model.
     rises = all(start < stop for start, stop in pairwise(starts))

@@ -87,6 +87,9 @@ def commit(
         step: finished optimizer steps; names the checkpoint.
         trainer: JSON values of the trainer's own state.
         reports: reports of all ranks.
+
+    Raises:
+        SaveError: a rank could not write, or the manifest is too large.
     """
     # 1. A failed rank makes the whole checkpoint fail, before anything is visible.
     decoded = [decode_report(report) for report in reports]

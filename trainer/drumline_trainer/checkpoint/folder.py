@@ -97,7 +97,11 @@ class CheckpointFolder:
         return sorted((int(name[1]) for name in names if name), reverse=True)
 
     def committed(self, step: int) -> FolderFiles:
-        """See `CheckpointStorage`; neither a file nor a link to another place is a checkpoint."""
+        """See `CheckpointStorage`; neither a file nor a link to another place is a checkpoint.
+
+        Raises:
+            CorruptCheckpointError: the step is not a folder.
+        """
         folder = self.step_folder(step)
         # Other tenants may write to the claim. A link could lead anywhere.
         if folder.is_symlink() or not folder.is_dir():

@@ -41,6 +41,12 @@ def seal(folder: Path, *, program: str, key: bytes, began_ns: int) -> bytes:
     A compiler writes a library under its final name. A file written since `began_ns` (of the epoch)
     may thus be incomplete, and would fail at every start.
 
+    Args:
+        folder: the compiler's folder.
+        program: digest of the program.
+        key: key of the signature.
+        began_ns: time at which the compiler began, in nanoseconds.
+
     Raises:
         RefusedError: the files are too large.
         OSError: one cannot be read.
@@ -71,6 +77,12 @@ def seal(folder: Path, *, program: str, key: bytes, began_ns: int) -> bytes:
 
 def unseal(sealed: bytes, folder: Path, *, program: str, key: bytes) -> None:
     """Unpack the sealed files into `folder`, all or none. A folder with files stays unchanged.
+
+    Args:
+        sealed: content of the signed file.
+        folder: the compiler's folder.
+        program: digest of the program.
+        key: key of the signature.
 
     Raises:
         RefusedError: the signature does not fit this key, program and content, or the file is bad.

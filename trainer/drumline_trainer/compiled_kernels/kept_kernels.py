@@ -101,7 +101,14 @@ class NothingCompiled:
 
 
 class KeptKernels:
-    """Kernels of one rank in one membership."""
+    """Kernels of one rank in one membership.
+
+    Args:
+        program: identifies the kernels.
+        folder: the compiler's folder.
+        kept: storage beside the checkpoints. None: nothing is kept.
+        report: prints a line.
+    """
 
     def __init__(
         self,

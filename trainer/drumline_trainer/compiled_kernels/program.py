@@ -48,6 +48,12 @@ class Program:
         """Compute the program of this rank.
 
         Ranks of a pod are neighbours, and so are those of a stage.
+
+        Args:
+            config: configuration of the run.
+            layout: degrees of parallelism.
+            placement: rank and pod of this process.
+            device: device of the rank.
         """
         of_stage = layout.world_size // layout.pipeline
         # Ranks are numbered by pod, so the first rank of the pod is rank - local rank.

@@ -32,6 +32,12 @@ def open_store(
 ) -> OffloadStore:
     """Open a store for tensors of these sizes in bytes, used by a device.
 
+    Args:
+        kind: host memory or a folder.
+        memory: offload settings.
+        sizes: bytes of each tensor.
+        device: device that uses the tensors.
+
     Raises:
         ConfigError: the folder is missing, or has too little space.
     """

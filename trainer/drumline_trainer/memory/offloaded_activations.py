@@ -68,7 +68,13 @@ class OffloadedLayers(nn.Module):
         self._streams: tuple[TransferStream, TransferStream] | None = None
 
     def forward(self, layers: Iterable[nn.Module], x_BSD: Tensor, *rest: Any) -> Tensor:
-        """Return the last layer's output [B, S, D]."""
+        """Return the last layer's output [B, S, D].
+
+        Args:
+            layers: layers to pass, in order.
+            x_BSD: hidden states [batch, sequence, hidden].
+            *rest: arguments of every layer.
+        """
         # Without gradients autograd saves nothing, so there is nothing to offload.
         if not torch.is_grad_enabled():
             return cast("Tensor", self.layer_loop(layers, x_BSD, *rest))

@@ -28,6 +28,11 @@ def allocate_in_store(
 
     Contents are undefined.
 
+    Args:
+        stages: sharded stages on the meta device.
+        memory: offload settings.
+        device: device of the buffers.
+
     Raises:
         ConfigError: the folder is missing, or has too little room.
     """

@@ -100,7 +100,13 @@ def _recompute_by_itself(module: nn.Module, *, mode: Recompute) -> None:
 
 
 class RecomputedLayers(nn.Module):
-    """`models.seams.LayerLoop`, one run of layers after the other, each forgotten once passed."""
+    """`models.seams.LayerLoop`, one run of layers after the other, each forgotten once passed.
+
+    Args:
+        length: layers of a run that is recomputed together.
+        inner: loop inside a run. None: one layer after the other.
+        context: context of the recomputation.
+    """
 
     def __init__(
         self,
@@ -116,7 +122,13 @@ class RecomputedLayers(nn.Module):
         self.context = context
 
     def forward(self, layers: Iterable[nn.Module], x_BSD: Tensor, *rest: Any) -> Tensor:
-        """Return the last layer's output [B, S, D]."""
+        """Return the last layer's output [B, S, D].
+
+        Args:
+            layers: layers to pass, in order.
+            x_BSD: hidden states [batch, sequence, hidden].
+            *rest: arguments of every layer.
+        """
         remaining = iter(layers)
         # Non-reentrant checkpoints keep the random state, so dropout repeats its numbers.
         options: dict[str, Any] = {"use_reentrant": False}

@@ -71,6 +71,11 @@ class Instruments:
     ) -> Instruments:
         """Make the configured instruments the observers of this process.
 
+        Args:
+            config: configuration of the run.
+            placement: rank and pod of this process.
+            device: device of the rank.
+
         Raises:
             ConfigError: a package or a folder is missing.
         """

@@ -118,6 +118,14 @@ def split(
     """Split the allocator's peak by category.
 
     `other` is at least 0, as offloaded state is not in it.
+
+    Args:
+        weights: bytes of weights.
+        gradients: bytes of gradients.
+        optimizer: bytes of optimizer state.
+        activations: bytes of activations.
+        peak: largest allocation in bytes.
+        capacity: memory of the device in bytes.
     """
     known = sum(part or 0 for part in (weights, gradients, optimizer, activations))
     return MemoryUsage(

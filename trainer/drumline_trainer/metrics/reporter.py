@@ -307,7 +307,13 @@ class RunReporter:
             self._report()
 
     def checkpointed(self, *, step: int, digest: str, seconds: float | None) -> None:
-        """Report a checkpoint: committed after a stop of `seconds`, or restored (None)."""
+        """Report a checkpoint: committed after a stop of `seconds`, or restored (None).
+
+        Args:
+            step: step of the checkpoint.
+            digest: SHA-256 of its manifest.
+            seconds: time for which training stopped.
+        """
         self._set(checkpoint_step=step, checkpoint_digest=digest)
         if seconds is not None:
             self._set(checkpoint_seconds=seconds)

@@ -79,6 +79,9 @@ class Wandb:
 
     Online it logs in by the variable WANDB_API_KEY, at WANDB_BASE_URL or W&B's own address. A run
     that continues keeps its curves: its id stands in the folder.
+
+    Raises:
+        ConfigError: W&B is not installed or rejects the settings.
     """
 
     def __init__(self, folder: Path, *, config: TrainerConfig) -> None:

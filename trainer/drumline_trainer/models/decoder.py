@@ -22,7 +22,13 @@ TIED_WEIGHT = "embedding.weight"
 
 
 class Decoder(nn.Module):
-    """Embedding, layers, norm and head; a family says in `forward` how they follow each other."""
+    """Embedding, layers, norm and head; a family says in `forward` how they follow each other.
+
+    Args:
+        config: shape of the model.
+        layer: makes the layer with an index.
+        norm: the last norm.
+    """
 
     def __init__(
         self,
@@ -81,7 +87,11 @@ class Decoder(nn.Module):
         return x_BSD * torch.tensor(self.config.hidden_size**0.5, dtype=x_BSD.dtype).item()
 
     def logits(self, x_BSD: Tensor) -> Tensor:
-        """Score every word, [batch, sequence, vocabulary]; an earlier stage returns x_BSD."""
+        """Score every word, [batch, sequence, vocabulary]; an earlier stage returns x_BSD.
+
+        Raises:
+            TypeError: a model with tied embeddings lacks its embedding.
+        """
         # An earlier stage has no norm: its hidden states go to the next stage as they are.
         if self.norm is None:
             return x_BSD

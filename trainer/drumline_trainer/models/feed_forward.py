@@ -18,7 +18,13 @@ _LIMIT, _STEEPNESS = 7.0, 1.702
 
 
 class GatedFeedForward(nn.Module):
-    """A gated expansion (Shazeer 2020), without biases: SwiGLU, as Llama's, or Gemma's GeGLU."""
+    """A gated expansion (Shazeer 2020), without biases: SwiGLU, as Llama's, or Gemma's GeGLU.
+
+    Args:
+        hidden_size: size of the input and output.
+        ffn_size: size of the expansion.
+        activation: function of the gate.
+    """
 
     def __init__(
         self, hidden_size: int, ffn_size: int, activation: Activation = Activation.SILU
@@ -36,7 +42,13 @@ class GatedFeedForward(nn.Module):
 
 
 def gated(gate: Tensor, up: Tensor, activation: Activation) -> Tensor:
-    """Apply a gate to `up`, elementwise; both [..., F]."""
+    """Apply a gate to `up`, elementwise; both [..., F].
+
+    Args:
+        gate: input of the activation [..., F].
+        up: factor of its result [..., F].
+        activation: function of the gate.
+    """
     match activation:
         case Activation.SILU:
             # Gate and up are separate layers, so the tensor axis cuts both by the same features.
@@ -51,7 +63,13 @@ def gated(gate: Tensor, up: Tensor, activation: Activation) -> Tensor:
 
 
 class Perceptron(nn.Module):
-    """Expansion, GELU (Hendrycks and Gimpel 2016), contraction, with biases: GPT-2's and ViT's."""
+    """Expansion, GELU (Hendrycks and Gimpel 2016), contraction, with biases: GPT-2's and ViT's.
+
+    Args:
+        hidden_size: size of the input and output.
+        ffn_size: size of the expansion.
+        approximate: variant of GELU.
+    """
 
     def __init__(
         self, hidden_size: int, ffn_size: int, *, approximate: Literal["none", "tanh"]

@@ -45,7 +45,13 @@ class GPT2Attention(nn.Module):
 
 
 class GPT2Layer(nn.Module):
-    """Attention and perceptron, each behind its norm and added to the residual stream."""
+    """Attention and perceptron, each behind its norm and added to the residual stream.
+
+    Args:
+        config: shape of the model.
+        causal: whether later positions are masked.
+        approximate: variant of GELU.
+    """
 
     def __init__(
         self,

@@ -35,7 +35,11 @@ _CHUNK_ELEMENTS = 1 << 20
 
 
 def initialize(model: nn.Module, *, seed: int) -> None:
-    """Fill every parameter of a model that nothing has cut."""
+    """Fill every parameter of a model that nothing has cut.
+
+    Raises:
+        TypeError: the module has no configuration.
+    """
     config = model.config
     if not isinstance(config, ModelConfig):
         raise TypeError("a model knows its configuration")
@@ -43,7 +47,13 @@ def initialize(model: nn.Module, *, seed: int) -> None:
 
 
 def initialize_slices(slices: Iterable[TensorSlice], *, config: ModelConfig, seed: int) -> None:
-    """Fill whatever parts of the weights this rank holds, however they were cut."""
+    """Fill whatever parts of the weights this rank holds, however they were cut.
+
+    Args:
+        slices: this rank's parts of the weights.
+        config: shape of the model.
+        seed: seed of the run.
+    """
     for part in slices:
         # The start depends on the name only. A renamed layer would begin with other weights.
         start = initial_values(part.name, config)
@@ -91,7 +101,16 @@ def initial_values(name: str, config: ModelConfig) -> Normal | float:
 def fill_normal(
     shard: Tensor, *, box: Box, name: str, shape: tuple[int, ...], seed: int, std: float
 ) -> None:
-    """Fill the part `box` of a tensor of `shape` with its normal values. Any device and type."""
+    """Fill the part `box` of a tensor of `shape` with its normal values. Any device and type.
+
+    Args:
+        shard: storage to fill.
+        box: part of the whole tensor.
+        name: name of the tensor.
+        shape: shape of the whole tensor.
+        seed: seed of the run.
+        std: standard deviation.
+    """
     # The table is fp64, and only the final value is rounded to the type of the weight.
     table = _quantiles().to(shard.device)
     # A view of contiguous memory is filled in place. Other layouts are filled in a buffer and

@@ -64,7 +64,13 @@ class MultiHeadLatentAttention(nn.Module):
         self.core_attention = CoreAttention(causal=True, scale=config.score_scale)
 
     def forward(self, x_BSD: Tensor, rotary: Rotary, documents: Documents | None = None) -> Tensor:
-        """Attend to earlier positions of the same document; shape [batch, sequence, hidden]."""
+        """Attend to earlier positions of the same document; shape [batch, sequence, hidden].
+
+        Args:
+            x_BSD: hidden states [batch, sequence, hidden].
+            rotary: rotations by position.
+            documents: limits of documents in each sequence.
+        """
         # Phase 1: queries. Both seams are identities, and the tensor axis adds hooks to them.
         shared_BSD = self.before_latents(x_BSD)
         q_BSHE = self._split_heads(self.query(self._of_queries(x_BSD, shared_BSD)))

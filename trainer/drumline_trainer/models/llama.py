@@ -71,7 +71,13 @@ class LlamaAttention(nn.Module):
         self.turns = config.turns(layer)
 
     def forward(self, x_BSD: Tensor, rotary: Rotary, documents: Documents | None = None) -> Tensor:
-        """Attend to earlier positions of the same document; shape [batch, sequence, hidden]."""
+        """Attend to earlier positions of the same document; shape [batch, sequence, hidden].
+
+        Args:
+            x_BSD: hidden states [batch, sequence, hidden].
+            rotary: rotations by position.
+            documents: limits of documents in each sequence.
+        """
         # Phase 1: queries and keys. Norms come before the rotation, as in Qwen 3 and OLMo 2.
         q_BHSE = self._normed_heads(self.query(x_BSD), self.query_norm)
         k_BGSE = self._normed_heads(self.key(x_BSD), self.key_norm)
@@ -125,7 +131,13 @@ class LlamaLayer(nn.Module):
         self.dropout = nn.Dropout(config.dropout)
 
     def forward(self, x_BSD: Tensor, rotary: Rotary, documents: Documents | None = None) -> Tensor:
-        """Apply one residual block of each kind; shape [batch, sequence, hidden]."""
+        """Apply one residual block of each kind; shape [batch, sequence, hidden].
+
+        Args:
+            x_BSD: hidden states [batch, sequence, hidden].
+            rotary: rotations by position.
+            documents: limits of documents in each sequence.
+        """
         # The residual stream itself is never normalized between layers.
         mixed_BSD = self.attention(self.attention_norm(x_BSD), rotary, documents)
         x_BSD = x_BSD + self._added(self.attention_out_norm(mixed_BSD))

@@ -70,12 +70,24 @@ class Experts(nn.Module):
         return self._out(self.outer(times, hidden_RF, counts_X), counts_X)
 
     def inner(self, times: Times, rows_RD: Tensor, counts_X: Tensor) -> tuple[Tensor, Tensor]:
-        """Return gate's and up's products without biases, both of shape R F."""
+        """Return gate's and up's products without biases, both of shape R F.
+
+        Args:
+            times: computes a product for each expert.
+            rows_RD: rows sorted by expert [R, D].
+            counts_X: rows of each expert [X].
+        """
         del counts_X
         return times(rows_RD, self.gate), times(rows_RD, self.up)
 
     def outer(self, times: Times, hidden_RF: Tensor, counts_X: Tensor) -> Tensor:
-        """Return down's product without bias, of shape R D."""
+        """Return down's product without bias, of shape R D.
+
+        Args:
+            times: computes a product for each expert.
+            hidden_RF: activations of the experts [R, F].
+            counts_X: rows of each expert [X].
+        """
         del counts_X
         return times(hidden_RF, self.down)
 
@@ -135,6 +147,11 @@ class Dispatch(nn.Module):
         """Apply the experts to rows [R, D] sorted by expert.
 
         Return their outputs in the same order.
+
+        Args:
+            rows_RD: rows sorted by expert [R, D].
+            announced: result of the announcement of counts.
+            experts: this rank's experts.
         """
         return experts(rows_RD, announced)
 

@@ -52,6 +52,12 @@ class CoreAttention(nn.Module):
     With a window (Beltagy et al. 2020, Mistral) a position sees itself and `window - 1` before it.
     With a soft cap c (Gemma 2) scores s become c · tanh(s / c). No kernel of torch's knows it, nor
     sinks, so that the scores of a run of queries are written and kept.
+
+    Args:
+        causal: whether later positions are masked.
+        window: number of positions seen. None: all.
+        scale: factor of the scores. None: 1/√E.
+        softcap: bound of the scores. None: none.
     """
 
     def __init__(
@@ -82,6 +88,13 @@ class CoreAttention(nn.Module):
         Queries and the result have the shape [batch, heads, sequence, head size]; keys and values
         have fewer heads. With documents, only positions of the same document are seen. Sinks need
         causality.
+
+        Args:
+            q_BHSE: queries [batch, heads, sequence, head size].
+            k_BGSE: keys, with G key-value heads.
+            v_BGSE: values, with G key-value heads.
+            documents: limits of documents in each sequence.
+            sinks_H: score of the sink of each head [H].
         """
         if documents is None:
             return self._whole(q_BHSE, k_BGSE, v_BGSE, sinks_H)
@@ -95,7 +108,15 @@ class CoreAttention(nn.Module):
         documents: Documents,
         sinks_H: Tensor | None,
     ) -> Tensor:
-        """Attend within documents, whose sizes vary. Return [B, H, S, E]."""
+        """Attend within documents, whose sizes vary. Return [B, H, S, E].
+
+        Args:
+            q_BHSE: queries [batch, heads, sequence, head size].
+            k_BGSE: keys, with G key-value heads.
+            v_BGSE: values, with G key-value heads.
+            documents: limits of documents in each sequence.
+            sinks_H: score of the sink of each head [H].
+        """
         # Torch's fused kernels know neither a soft cap nor sinks.
         fused = self.softcap is None and sinks_H is None
         if fused and _fits_varlen(q_BHSE):
@@ -201,6 +222,12 @@ class CoreAttention(nn.Module):
 
         Torch 2.11 does not support grouped heads, so keys and values are repeated. Later versions
         prefer cuDNN if possible, whose gradients need not have the same bits each time.
+
+        Args:
+            q_BHSE: queries [batch, heads, sequence, head size].
+            k_BGSE: keys, with G key-value heads.
+            v_BGSE: values, with G key-value heads.
+            documents: limits of documents in each sequence.
         """
         from torch.nn.attention import SDPBackend, sdpa_kernel  # noqa: PLC0415 - imports torch's compiler, 2 s
         from torch.nn.attention.varlen import varlen_attn  # noqa: PLC0415 - imports torch's compiler, 2 s
@@ -244,7 +271,15 @@ def _fits_varlen(q_BHSE: Tensor) -> bool:
 
 
 def window_mask(begin: int, end: int, first: int, *, window: int, device: torch.device) -> Tensor:
-    """Return a mask, bool [Q, K], of queries begin..end-1 and keys first..end-1 in a window."""
+    """Return a mask, bool [Q, K], of queries begin..end-1 and keys first..end-1 in a window.
+
+    Args:
+        begin: first query.
+        end: query after the last one.
+        first: first key.
+        window: number of positions seen.
+        device: device of the mask.
+    """
     queries_Q = torch.arange(begin, end, device=device).unsqueeze(1)
     keys_K = torch.arange(first, end, device=device)
     # Causal and inside the window; bool [Q, K], True is visible.
@@ -255,7 +290,13 @@ class LayerLoop(nn.Module):
     """Applies the layers one after the other."""
 
     def forward(self, layers: Iterable[nn.Module], x_BSD: Tensor, *rest: Any) -> Tensor:
-        """Return hidden states after the last layer; `rest` goes to every layer."""
+        """Return hidden states after the last layer; `rest` goes to every layer.
+
+        Args:
+            layers: layers to pass, in order.
+            x_BSD: hidden states [batch, sequence, hidden].
+            *rest: arguments of every layer.
+        """
         for layer in layers:
             x_BSD = layer(x_BSD, *rest)
         return x_BSD

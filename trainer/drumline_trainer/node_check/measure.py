@@ -32,7 +32,13 @@ class DeviceRate:
 
 
 def matmul(device: torch.device, *, size: int, repeats: int) -> DeviceRate:
-    """Measure products of two matrices of this size."""
+    """Measure products of two matrices of this size.
+
+    Args:
+        device: the GPU, or the CPU.
+        size: rows and columns of the matrices.
+        repeats: number of products.
+    """
     # Phase 1: a fixed seed gives every node the same matrices.
     generator = torch.Generator().manual_seed(size)
     a, b = (
@@ -59,7 +65,13 @@ def matmul(device: torch.device, *, size: int, repeats: int) -> DeviceRate:
 
 
 def memory(device: torch.device, *, size: int, repeats: int) -> DeviceRate:
-    """Measure patterns that are written, copied and compared, and at last their own addresses."""
+    """Measure patterns that are written, copied and compared, and at last their own addresses.
+
+    Args:
+        device: the GPU, or the CPU.
+        size: bytes of both buffers.
+        repeats: number of copies.
+    """
     words = max(1, size // (2 * _WORD))
     source = torch.empty(words, dtype=torch.int64, device=device)
     target = torch.empty_like(source)

@@ -105,7 +105,13 @@ def _quantised(x: Tensor, largest: Tensor, dtype: torch.dtype) -> Scaled:
 
 
 def product(left_MK: Scaled, right_KN: Scaled, *, dtype: torch.dtype) -> Tensor:
-    """Multiply [M, K] by [K, N] in fp8; the result [M, N] is of this type."""
+    """Multiply [M, K] by [K, N] in fp8; the result [M, N] is of this type.
+
+    Args:
+        left_MK: fp8 values and scales [M, K].
+        right_KN: fp8 values and scales [K, N].
+        dtype: dtype of the result.
+    """
     sizes = (*left_MK.values.shape, *right_KN.values.shape)
     # cuBLASLt rejects sizes that are not multiples of 16.
     if has_fp8(left_MK.values.device) and not any(size % _MULTIPLE for size in sizes):
@@ -120,6 +126,11 @@ def product_by_hardware(left_MK: Scaled, right_KN: Scaled, *, dtype: torch.dtype
 
     The left operand must be row-major, the right one column-major. Rowwise scales give bf16, and
     are fast only if sums are not carried in full precision.
+
+    Args:
+        left_MK: fp8 values and scales [M, K].
+        right_KN: fp8 values and scales [K, N].
+        dtype: dtype of the result.
     """
     return torch._scaled_mm(  # noqa: SLF001 - the only fp8 product # pyright: ignore[reportPrivateImportUsage, reportPrivateUsage] - the only fp8 product
         left_MK.values.contiguous(),

@@ -56,6 +56,11 @@ def replace_projections(
     """Put `make(full name, layer)` in the place of linear layers that are called so, in place.
 
     Only inside of the model's layers: the head is called `output` too.
+
+    Args:
+        stage: the module to change.
+        names: last names of layers.
+        make: returns the new layer for a full name and a layer.
     """
     modules: list[tuple[str, nn.Module]] = list(stage.named_modules())  # pyright: ignore[reportUnknownArgumentType] - untyped in torch
     # The list is complete before the loop, which changes the module tree.

@@ -30,7 +30,13 @@ _SLOWNESS: Final = 9
 
 
 class WeightAverage:
-    """An optimizer whose weights are averaged over its updates; see the module."""
+    """An optimizer whose weights are averaged over its updates; see the module.
+
+    Args:
+        inner: the optimizer.
+        slices: weights to average.
+        decay: weight of the old average, from 0 to 1.
+    """
 
     def __init__(self, inner: Optimizer, slices: Sequence[TensorSlice], *, decay: float) -> None:
         """Average these slices, which `inner` updates in place."""

@@ -45,7 +45,13 @@ _HIGHEST = 3
 
 
 class Muon:
-    """For matrices, and AdamW for the rest of this rank's slices."""
+    """For matrices, and AdamW for the rest of this rank's slices.
+
+    Args:
+        slices: this rank's parts of the weights.
+        config: settings of Muon and AdamW.
+        world: process groups of this rank.
+    """
 
     def __init__(
         self, slices: Sequence[TensorSlice], config: OptimizerConfig, world: World

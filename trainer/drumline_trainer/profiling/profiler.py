@@ -38,7 +38,13 @@ class WindowEvent(StrEnum):
 
 
 class Window:
-    """The profiling windows of one rank."""
+    """The profiling windows of one rank.
+
+    Args:
+        config: steps, ranks and duration.
+        folder: folder of the profiles. None: no profiles.
+        look_every: steps between two looks for a request.
+    """
 
     def __init__(self, config: ProfileConfig, *, folder: Path | None, look_every: int) -> None:
         self._start = config.start_step
@@ -146,7 +152,14 @@ logger = logging.getLogger(__name__)
 
 
 class Profiler:
-    """The profiler of one rank; `ranges` must be an observer of the run."""
+    """The profiler of one rank; `ranges` must be an observer of the run.
+
+    Args:
+        config: steps, ranks and duration.
+        device: device of the rank.
+        folder: folder of the profiles. None: no profiles.
+        look_every: steps between two looks for a request.
+    """
 
     def __init__(
         self,

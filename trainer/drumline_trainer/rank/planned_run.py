@@ -48,6 +48,11 @@ class PlannedRun:
 def planned_run(config: TrainerConfig, *, placement: Placement, device: torch.device) -> PlannedRun:
     """Return the layout that this membership's ranks agree on without a message.
 
+    Args:
+        config: configuration of the run.
+        placement: rank and pod of this process.
+        device: device of the rank.
+
     Raises:
         ConfigError: no layout can train this on that number of ranks.
     """

@@ -119,7 +119,13 @@ def _seen() -> RehearsalHost:
 
 
 def rehearse_rank(placement: Placement, *, config: TrainerConfig, folder: Path) -> ExitCode:
-    """Run a rank as usual, and count the bytes that autograd keeps."""
+    """Run a rank as usual, and count the bytes that autograd keeps.
+
+    Args:
+        placement: rank and pod of this process.
+        config: configuration of the run.
+        folder: folder of the measurements.
+    """
     kept = KeptActivations()
     # The hook counts on every rank, so all ranks do the same work. Only rank 0 writes.
     with kept.watched():
@@ -131,6 +137,11 @@ def rehearse_rank(placement: Placement, *, config: TrainerConfig, folder: Path) 
 
 def measurement(config: TrainerConfig, *, folder: Path, gpu: str) -> SliceMeasurement:
     """Return rank 0's measurements of its last step.
+
+    Args:
+        config: configuration of the run.
+        folder: folder of the measurements.
+        gpu: name of the GPU model.
 
     Raises:
         OSError: a file cannot be read.

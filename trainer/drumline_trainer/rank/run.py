@@ -334,6 +334,11 @@ def rank_main(
 
     Every log line has the rank's number. Lines below warnings are only printed by the ranks that
     `metrics.log_ranks` selects.
+
+    Args:
+        config: configuration of the run.
+        placement: rank and pod of this process.
+        losses_file: file for the losses of all steps. None: none.
     """
     # Rank 0 prints for all. Warnings are printed by every rank, because they differ.
     prints = placement.rank == 0 or config.metrics.log_ranks is LogRanks.ALL

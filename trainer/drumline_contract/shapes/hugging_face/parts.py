@@ -97,6 +97,11 @@ def layer_types(config: ModelConfig) -> list[str]:
 def layers_with_window(raw: Raw, size: Any, *, every: int) -> dict[str, Any]:
     """Read a window of all layers but every n-th; `layer_types` overrides `every`.
 
+    Args:
+        raw: content of config.json.
+        size: window in tokens.
+        every: each n-th layer has no window.
+
     Raises:
         HuggingFaceError: `layer_types` is malformed or not periodic.
     """

@@ -137,7 +137,13 @@ def may_agree(key: str) -> bool:
 
 
 def agrees(key: str, value: object, model: ModelConfig) -> bool:
-    """Return whether a key only repeats a property of the model."""
+    """Return whether a key only repeats a property of the model.
+
+    Args:
+        key: name in config.json.
+        value: its value.
+        model: shape of the model.
+    """
     return _among(value, (_SAID_AGAIN[key](model),))
 
 

@@ -150,7 +150,11 @@ class BucketStorage:
         return [] if index is None else index.steps
 
     def committed(self, step: int) -> BucketFiles:
-        """See `CheckpointStorage`."""
+        """See `CheckpointStorage`.
+
+        Raises:
+            CorruptCheckpointError: the index does not name the step.
+        """
         index, _ = self._read()
         if index is None or step not in index.places:
             raise CorruptCheckpointError(f"{self.where}/{INDEX_FILE} does not name step {step}")

@@ -130,7 +130,7 @@ def decoded(content: bytes, path: Path, *, at: int) -> str:
     Args:
         content: bytes of a line or file.
         path: the file, for the message.
-        at: line number, for the message.
+        at: byte offset of `content` in the file, for the message.
 
     Raises:
         ConfigError: the text is not UTF-8.

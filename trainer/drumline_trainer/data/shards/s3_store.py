@@ -33,7 +33,11 @@ class StoreUnreachableError(RuntimeError):
 
 
 class S3ShardStore:
-    """A `ShardStore` of the objects under a prefix."""
+    """A `ShardStore` of the objects under a prefix.
+
+    Raises:
+        ConfigError: the bucket is not usable.
+    """
 
     def __init__(self, source: str, *, cache_bytes: int) -> None:
         self.location = source.rstrip("/")

@@ -327,6 +327,12 @@ def load_hugging_face(
     (GPT-OSS's experts) all of the experts that are here, and ViT's patches and positions whole.
     `progress` is called between two tensors.
 
+    Args:
+        folder: folder with config.json and safetensors files.
+        slices: this rank's parts of the weights.
+        config: shape of the model.
+        progress: called between tensors.
+
     Returns:
         Names of weights that are to begin at random: the classifier of a ViT whose classes are
         others than the folder's, or that has none there. For images of another size its position

@@ -58,6 +58,11 @@ def matched(
 ) -> list[tuple[str, Theirs]]:
     """Return the name in the files of every tensor we need.
 
+    Args:
+        names: names in the files.
+        wanted: tensors that the model needs.
+        config: shape of the model.
+
     Raises:
         HuggingFaceError: tensors are missing or unknown.
     """

@@ -138,7 +138,7 @@ def outer_step(
 
     Args:
         common: weights at the last synchronization, fp32. Changed.
-        moved: mean of the ranks' changes since then.
+        moved: mean over the ranks of old minus new weights.
         velocity: momentum, of the same shape. Changed.
         rate: outer learning rate.
         momentum: factor of the velocity.
