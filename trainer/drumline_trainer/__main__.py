@@ -52,11 +52,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def train(arguments: list[str]) -> int:
-    """Train, from the newest checkpoint where there is one.
-
-    Raises:
-        ConfigError: the folder of the metrics file does not exist.
-    """
+    """Train, from the newest checkpoint where there is one."""
     options = _train_parser().parse_args(arguments)
     config = configured(options.config, preset=options.preset, settings=options.set)
     started = started_as(options.ranks)
@@ -82,11 +78,7 @@ def check_nodes(arguments: list[str]) -> int:
 
 
 def rehearse(arguments: list[str]) -> int:
-    """Train the smallest slice of a run for three steps here, and measure what it holds.
-
-    Raises:
-        ConfigError: the measurements cannot be written.
-    """
+    """Train the smallest slice of a run for three steps here, and measure what it holds."""
     parser = argparse.ArgumentParser(prog="drumline_trainer rehearse", description=rehearse.__doc__)
     add_configuration(parser)
     parser.add_argument("--of-ranks", type=int, required=True, help="ranks of the whole run")

@@ -115,11 +115,7 @@ def checkpoints(arguments: list[str]) -> int:
 
 
 def import_weights(arguments: list[str]) -> int:
-    """Check a folder as Hugging Face lays it out, and write a configuration that begins from it.
-
-    Raises:
-        ConfigError: the target cannot be written.
-    """
+    """Check a folder as Hugging Face lays it out, and write a configuration that begins from it."""
     parser = argparse.ArgumentParser(
         prog="drumline_trainer import", description=import_weights.__doc__
     )
