@@ -52,13 +52,13 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
     made.pool.close()
 
 
-@pytest.mark.extended(keep=5)
+@pytest.mark.extended(keep=4)
 @pytest.mark.parametrize("case", CASES, ids=names(CASES))
 def test_a_layout_trains_what_one_process_trains(runs: Runs, case: Case) -> None:
     assert failings(runs.whole(case), runs.plain(case)) == []
 
 
-@pytest.mark.extended(keep=3)
+@pytest.mark.extended(keep=2)
 @pytest.mark.parametrize(
     ("before", "after"),
     changes_of_layout(),

@@ -26,8 +26,6 @@ from tests.gloo.parallelism.data_parallel_ranks import (
     work_through,
 )
 
-pytestmark = pytest.mark.extended(keep=4)
-
 DDP, ZERO1, ZERO2, FSDP, _ = DataParallel
 KINDS = [(DDP, 1), (ZERO1, 1), (ZERO2, 1), (FSDP, 1), (FSDP, 2)]
 LOSSY = Precision.BF16
@@ -129,6 +127,7 @@ def assert_one_process(case: Case, got: list[Outcome]) -> None:
     assert_close(logits, {"logits": expected.logits}, within=1e-5 if exact else 5e-2)
 
 
+@pytest.mark.extended
 def test_four_ranks_train_as_one_process(four_ranks: dict[str, Outcomes]) -> None:
     for case, got in four_ranks["training"]:
         assert_one_process(case, got)
@@ -149,6 +148,7 @@ def test_one_rank_needs_no_process_group(kind: DataParallel, precision: Precisio
     assert_one_process(case, [trained(case, world)])
 
 
+@pytest.mark.extended
 def test_a_low_precision_is_one_and_updates_are_not_lost_in_it(
     four_ranks: dict[str, Outcomes],
 ) -> None:
@@ -161,6 +161,7 @@ def test_a_low_precision_is_one_and_updates_are_not_lost_in_it(
                 assert (held.weight.dtype, held.gradient.dtype) == (np.float32, np.float32)
 
 
+@pytest.mark.extended
 def test_copies_of_a_slice_are_counted_and_numbered(four_ranks: dict[str, Outcomes]) -> None:
     copies = {DDP: 4, ZERO1: 1, ZERO2: 1, FSDP: 1}
     for case, got in four_ranks["training"]:
@@ -174,6 +175,7 @@ def test_copies_of_a_slice_are_counted_and_numbered(four_ranks: dict[str, Outcom
         assert all(sorted(numbers) == list(range(expected)) for numbers in slices.values())
 
 
+@pytest.mark.extended
 def test_the_same_ranks_give_the_same_bits(four_ranks: dict[str, Outcomes]) -> None:
     before = dict(four_ranks["training"])
     for case, got in four_ranks["again"]:
@@ -184,6 +186,7 @@ def test_the_same_ranks_give_the_same_bits(four_ranks: dict[str, Outcomes]) -> N
                 assert a.gradient.tobytes() == b.gradient.tobytes()
 
 
+@pytest.mark.extended
 def test_sums_start_while_backward_runs(four_ranks: dict[str, Outcomes]) -> None:
     for case, got in four_ranks["order"]:
         every = (
@@ -197,6 +200,7 @@ def test_sums_start_while_backward_runs(four_ranks: dict[str, Outcomes]) -> None
             assert before_the_first_layer == [every] * (case.backwards - 1) + [True], case
 
 
+@pytest.mark.extended
 def test_replicas_add_up_once_what_shard_groups_sum_after_each_micro_batch(
     four_ranks: dict[str, Outcomes],
 ) -> None:
@@ -211,6 +215,7 @@ def test_replicas_add_up_once_what_shard_groups_sum_after_each_micro_batch(
     assert sums[2, True] == 3 * units
 
 
+@pytest.mark.extended
 def test_experts_are_summed_over_the_ranks_that_hold_the_same(
     four_ranks: dict[str, Outcomes],
 ) -> None:
@@ -229,6 +234,7 @@ def test_experts_are_summed_over_the_ranks_that_hold_the_same(
                 np.testing.assert_allclose(gradient, part, rtol=1e-5, atol=1e-7)
 
 
+@pytest.mark.extended
 def test_parameters_that_some_passes_do_not_use_count_as_zeros(
     four_ranks: dict[str, Outcomes],
 ) -> None:

@@ -27,7 +27,7 @@ from drumline_trainer.sharding.slices import Cut
 from drumline_trainer.sharding.world import World
 from tests.gloo.gang import GangStarter
 
-pytestmark = pytest.mark.extended(keep=1)
+pytestmark = pytest.mark.extended  # layouts with ep2 are in `make test`
 
 CPU = torch.device("cpu")
 RANKS = 4

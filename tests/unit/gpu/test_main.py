@@ -23,6 +23,7 @@ def test_without_a_gpu_nothing_is_checked_and_the_exit_code_says_so(
     assert "no GPU here (torch" in capsys.readouterr().out
 
 
+@pytest.mark.extended
 def test_a_check_runs_on_processors_and_is_written_down(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -62,6 +62,7 @@ def version(python: str, folder: Path) -> str:
     return subprocess.check_output(program, env=path, text=True).strip()
 
 
+@pytest.mark.extended
 def test_ranks_import_what_was_installed_and_not_what_the_image_has(
     python: str, wheels: Path, tmp_path: Path
 ) -> None:
@@ -90,6 +91,7 @@ def test_what_cannot_be_installed_fails_the_container_and_says_why(
     assert not missing(said, "tidy==3.0")
 
 
+@pytest.mark.extended
 def test_an_image_without_pip_takes_a_wheel_of_it_or_says_what_it_lacks(
     tmp_path: Path, wheels: Path
 ) -> None:

@@ -275,6 +275,7 @@ def test_in_the_long_run_shares_are_the_weights_within_2_percent() -> None:
     assert result == pytest.approx({"a": 1 / 8, "b": 2 / 8, "c": 5 / 8}, rel=0.02)
 
 
+@pytest.mark.extended
 def test_also_where_jobs_are_as_large_as_shares_if_the_past_counts_for_more() -> None:
     result = long_run(
         queue("org", 9999),
