@@ -1,4 +1,4 @@
-"""Buckets of object storage: how a place of checkpoints there is written."""
+"""Buckets of object storage and the Hugging Face Hub: how places there are written."""
 
 from __future__ import annotations
 
@@ -14,6 +14,17 @@ BUCKET_PATTERN: Final = f"^(s3|gs)://[a-z0-9][a-z0-9._-]{{1,221}}(/{_PART})*$"
 """A bucket and a prefix in it, without a slash at its end."""
 BUCKET_SCHEMES: Final = ("s3://", "gs://")
 BUCKET_FORMS: Final = "s3://BUCKET/PREFIX or gs://BUCKET/PREFIX"
+HUB_SCHEME: Final = "hf://"
+HUB_DATA: Final = "hf://datasets/"
+SOURCE_FORMS: Final = "s3://BUCKET/PREFIX, gs://BUCKET/PREFIX or hf://ORG/NAME@REVISION"
+
+_REPOSITORY: Final = "[A-Za-z0-9][A-Za-z0-9._-]{0,95}"
+HUB_PATTERN: Final = re.compile(
+    f"hf://(?P<datasets>datasets/)?(?P<repository>{_REPOSITORY}/{_REPOSITORY})"
+    "(@(?P<revision>refs/pr/[0-9]+|refs/convert/[A-Za-z0-9._-]+|[A-Za-z0-9][A-Za-z0-9._%-]*))?"
+    r"(?P<path>(/(?!\.\.?(/|$))[^/\x00-\x1f\x7f]+)+)?"
+)
+"""A repository of the Hugging Face Hub, as its own library writes it: model or data set."""
 
 _QUERY: Final = re.compile(r"\?\S*")
 _WITH_USER: Final = re.compile(r"//\S*@\S*")
@@ -58,3 +69,13 @@ def checkpoint_place(text: str) -> Path | str:
         ValueError: it is a URL of something else.
     """
     return checked_bucket(text) if "://" in text else Path(text)
+
+
+def checked_source(place: str) -> str:
+    """Return the URL of a bucket, or of a model on the Hugging Face Hub, unchanged.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    match = HUB_PATTERN.fullmatch(place)
+    return place if match is not None and not match["datasets"] else checked_bucket(place)

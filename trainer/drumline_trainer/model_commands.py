@@ -12,9 +12,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from drumline_contract import BUCKET_FORMS, ExitCode
+from drumline_contract import BUCKET_FORMS, HUB_SCHEME, SOURCE_FORMS, ExitCode
 from drumline_contract.buckets.path import AnyPath, any_path
 from drumline_contract.config import ConfigError, TrainerConfig
+from drumline_contract.shapes.hugging_face import model_folder
 from drumline_trainer.command_line import add_configuration, as_file, configured, quiet_torch
 
 # torch, which a command line that does not hold must not wait for
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 _CHECKPOINT = f"a step-... folder, or that of a run for its newest step; or {BUCKET_FORMS}"
 _FOLDER = f"a folder, or {BUCKET_FORMS}"
+_MODEL = f"a folder, {SOURCE_FORMS}"
 
 
 def export(arguments: list[str]) -> int:
@@ -56,6 +58,8 @@ def export(arguments: list[str]) -> int:
     )
 
     dtype, average = getattr(torch, options.dtype), options.average
+    if options.target.startswith(HUB_SCHEME):
+        raise ConfigError("target: nothing is written to the Hugging Face Hub; name a folder")
     target = _path(options.target)
 
     # `_with_checkpoint` opens the checkpoint. Its configuration lies under that of the command
@@ -119,7 +123,7 @@ def import_weights(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="drumline_trainer import", description=import_weights.__doc__
     )
-    parser.add_argument("folder", help=f"{_FOLDER}: config.json and safetensors")
+    parser.add_argument("folder", help=f"{_MODEL}: config.json and safetensors")
     parser.add_argument("target", type=Path, help="JSON file to write, for --config")
     add_configuration(parser)
     options = parser.parse_args(arguments)
@@ -127,9 +131,10 @@ def import_weights(arguments: list[str]) -> int:
 
     # The loader logs weights that it leaves out. The command shows these lines.
     logging.basicConfig(level=logging.INFO, format="%(message)s")  # what is left out or begins anew
-    folder = _path(options.folder)
     # A relative folder would be lost when the configuration is used elsewhere.
-    under = {"model_from": str(folder.resolve() if isinstance(folder, Path) else folder)}
+    named = options.folder if "://" in options.folder else str(Path(options.folder).resolve())
+    folder = _path(named)
+    under = {"model_from": named}
     config = configured(options.config, preset=options.preset, settings=options.set, under=under)
     # Weights are checked by names and shapes, so at most a few rows are read.
     check_hugging_face(folder, config.model)
@@ -144,14 +149,17 @@ def data(arguments: list[str]) -> int:
     """Show how a run would read records: counts, skipped records, and the first tokens."""
     parser = argparse.ArgumentParser(prog="drumline_trainer data", description=data.__doc__)
     parser.add_argument("action", choices=("show",))
-    parser.add_argument("source", type=Path, help="a file of records or text, or a folder of them")
-    parser.add_argument("--model", required=True, help=f"{_FOLDER}: the model's, with a tokenizer")
+    parser.add_argument(
+        "source", help="a file of records or text, a folder of them, or hf://datasets/ORG/NAME"
+    )
+    parser.add_argument("--model", required=True, help=f"{_MODEL}: the model's, with a tokenizer")
     parser.add_argument("--pattern", default="**/*", help="files of a folder (**/*)")
     parser.add_argument("--field", default="text", help="of records that are texts (text)")
     parser.add_argument("--chat-template", help="a file, or the name of one of the model's")
     parser.add_argument("--sequence-length", type=int, help="count what is longer than that")
     parser.add_argument("--color", action="store_true", help="in the colours of a terminal")
     options = parser.parse_args(arguments)
+    from drumline_trainer.data.corpus import local_source  # noqa: PLC0415 - numpy
     from drumline_trainer.data.show import ShowOptions, show  # noqa: PLC0415 - numpy
 
     # A template is a file or the name of one in the model's folder. Files are made absolute.
@@ -159,7 +167,7 @@ def data(arguments: list[str]) -> int:
     if template is not None and Path(template).is_file():
         template = str(Path(template).resolve())
     asked = ShowOptions(
-        source=options.source,
+        source=Path(local_source(options.source)),
         model=_path(options.model),
         pattern=options.pattern,
         field=options.field,
@@ -208,6 +216,6 @@ def _reading(place: str, work: Callable[[], None]) -> int:
 
 def _path(text: str) -> AnyPath:
     try:
-        return any_path(text)
+        return model_folder(text) if text.startswith(HUB_SCHEME) else any_path(text)
     except ValueError as error:
         raise ConfigError(str(error)) from error

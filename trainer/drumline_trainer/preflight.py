@@ -28,8 +28,10 @@ import torch.cuda.nccl
 import torch.distributed as dist
 from torch.distributed import Store  # pyright: ignore[reportPrivateImportUsage] - torch exports it without __all__
 
+from drumline_contract import HUB_SCHEME
 from drumline_contract.config import ConfigError
 from drumline_contract.layout import Axis, Layout
+from drumline_contract.shapes.hugging_face import from_hub
 
 DELIVERY_TIMEOUT = timedelta(seconds=5)
 """Longest wait of failing ranks for each other to receive the reason."""
@@ -54,6 +56,11 @@ _MAY_DIFFER = {
     "TORCH_NCCL_DEBUG_INFO_TEMP_FILE",
 }
 _SAMENESS = "set it the same on all ranks"
+_SOURCES = (
+    *("model_from", "config_from", "lora.adapters_from"),
+    *("data.source", "evaluation.source"),
+)
+"""Settings that may name a repository on the Hugging Face Hub."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +93,7 @@ def environment_facts(
     folder = configuration.get("model_from")
     # The order of the facts is the order in which differences are reported.
     facts = {
+        **_commits(configuration),
         "torch": str(torch.__version__),
         "cuda": str(torch.version.cuda),
         "backend": backend,
@@ -99,6 +107,18 @@ def environment_facts(
     # Only NCCL's variables: others may differ by host without any harm.
     settings = {name: value for name, value in os.environ.items() if name.startswith(_PREFIXES)}
     return facts | {name: settings[name] for name in sorted(settings.keys() - _MAY_DIFFER)}
+
+
+def _commits(configuration: Mapping[str, Any]) -> dict[str, str]:
+    """Return the commits of repositories on the Hub: a branch may move between two pods."""
+    commits: dict[str, str] = {}
+    for name in _SOURCES:
+        section, _, key = name.rpartition(".")
+        values: Any = configuration.get(section) if section else configuration
+        place = values.get(key) if values else None
+        if isinstance(place, str) and place.startswith(HUB_SCHEME):
+            commits[f"commit of {place}"] = from_hub(place, "commit", field=name).commit
+    return commits
 
 
 def groups_of(layout: Layout, rank: int) -> dict[str, list[int]]:

@@ -8,15 +8,16 @@ does not tell whether the file exists, so a reader must not treat the file as mi
 from __future__ import annotations
 
 import errno
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
 
-from drumline_contract import BUCKET_SCHEMES, checked_bucket
+from drumline_contract import BUCKET_SCHEMES, HUB_SCHEME, checked_bucket
+from drumline_contract.buckets.apart import answer_apart
 from drumline_contract.buckets.failures import BucketError, StoreError
+from drumline_contract.buckets.hub import fetched
 from drumline_contract.buckets.objects import ObjectBucket
 from drumline_contract.regular_files import read_regular
 
@@ -107,11 +108,14 @@ AnyPath = Path | BucketPath
 
 
 def any_path(text: str) -> AnyPath:
-    """Return a local path or a bucket path.
+    """Return a local path or a bucket path. Files of the Hugging Face Hub are fetched first.
 
     Raises:
         ValueError: it is a URL of something else.
+        StoreError: the Hub does not answer, or refuses.
     """
+    if text.startswith(HUB_SCHEME):
+        return fetched(text).place
     return BucketPath.parse(text) if text.startswith(BUCKET_SCHEMES) else Path(text)
 
 
@@ -165,20 +169,7 @@ def read_apart(url: str, *, limit: int) -> bytes:
     Raises:
         FileNotFoundError, StoreError.
     """
-    command = [sys.executable, "-m", _READER, url, str(limit)]
-    done = subprocess.run(command, capture_output=True, check=False)  # its retries have an end
-    if not done.returncode:
-        return done.stdout
-    # The last line is the message. Earlier ones can be warnings.
-    said = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
-    if done.returncode == errno.ENOENT:
-        raise FileNotFoundError(errno.ENOENT, said)
-    killed = done.returncode < 0  # by a signal, as where memory is short
-    raise StoreError(
-        said or f"the reader of {url} ended with {done.returncode}",
-        # EREMOTEIO marks a store that may answer later.
-        may_come_back=killed or done.returncode == errno.EREMOTEIO,
-    )
+    return answer_apart(_READER, url, str(limit))
 
 
 def _asked(ask: Callable[[], T]) -> T:

@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 from typing import Annotated
 
-from drumline_contract import BUCKET_FORMS, checked_bucket
+from drumline_contract import SOURCE_FORMS, checked_source
 from drumline_contract.config.errors import ConfigError
 
 
@@ -34,15 +34,15 @@ def _either(below: int | None, above: int | None) -> str:
 
 
 def check_place(place: str, *, field: str) -> None:
-    """Raise ConfigError for a URL that is none of a bucket; a folder's name may be any."""
+    """Raise ConfigError for a URL of neither a bucket nor a model; a folder may have any name."""
     if "://" not in place:
         # A local path may have any name.
         return
     try:
-        checked_bucket(place)
+        checked_source(place)
     except ValueError:  # it shows the value, which may hold a password
         raise ConfigError(
-            f"{field}: must be a folder, {BUCKET_FORMS}, without a slash at its end"
+            f"{field}: must be a folder, {SOURCE_FORMS}, without a slash at its end"
         ) from None
 
 

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 
+from drumline_contract import HUB_PATTERN, HUB_SCHEME
 from drumline_contract.config.bounds import Bytes, Positions
 from drumline_contract.config.errors import ConfigError, require_positive
 from drumline_contract.config.mixture import parsed_mixture
@@ -48,7 +49,8 @@ class DataConfig:
     source: str = "python-stdlib"
     """`python-stdlib` (this interpreter's own sources), an absolute folder (text, token shards,
     records as lines of JSON, or labelled images: what lies in it decides), a file of records, a
-    tar of images or of records, or `s3://bucket/prefix` (token shards)."""
+    tar of images or of records, `s3://bucket/prefix` (token shards), or a data set of the Hugging
+    Face Hub, `hf://datasets/ORG/NAME@REVISION/PATH`."""
     pattern: str = "**/*.py"
     """Files of a folder of text or of records that are read, sorted by path."""
     mixture: str | None = None
@@ -109,10 +111,17 @@ def check_source(source: str, *, field: str) -> None:
                 f"{field}: must be s3://bucket/prefix and nothing else; the endpoint, the region"
                 " and the credentials come from the AWS environment variables"
             )
+    elif source.startswith(HUB_SCHEME):
+        match = HUB_PATTERN.fullmatch(source)
+        if match is None or not match["datasets"]:
+            raise ConfigError(
+                f"{field}: must be hf://datasets/ORG/NAME, with @REVISION and /PATH if needed, and"
+                " nothing else; the token comes from HF_TOKEN"
+            )
     elif source != "python-stdlib" and not source.startswith("/"):
         raise ConfigError(
-            f"{field}: must be python-stdlib, an absolute folder or s3://bucket/prefix, not"
-            f" {source!r}"
+            f"{field}: must be python-stdlib, an absolute folder, s3://bucket/prefix or"
+            f" hf://datasets/ORG/NAME, not {source!r}"
         )
     if ".." in source.split("/"):
         raise ConfigError(f"{field}: must not contain '..'")

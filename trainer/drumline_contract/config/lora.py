@@ -44,15 +44,16 @@ class LoraConfig:
     """With 4 bits: the scales of the blocks are packed too, into 8 bits."""
     adapters_from: str | None = None
     """Folder with adapters for this model in the layout of the peft library, to continue training
-    them. A local path, `s3://` or `gs://`. None: new adapters, which begin adding nothing."""
+    them. A local path, `s3://`, `gs://` or `hf://`. None: new adapters, which begin adding
+    nothing."""
 
     def __post_init__(self) -> None:
         """Validate. Raises ConfigError."""
         require_positive({"lora.rank": self.rank, "lora.alpha": self.alpha})
-        absolute = ("/", "s3://", "gs://")
+        absolute = ("/", "s3://", "gs://", "hf://")
         if self.adapters_from is not None and not self.adapters_from.startswith(absolute):
             raise ConfigError(
-                "lora.adapters_from: must be an absolute folder or a bucket's URL, not"
+                "lora.adapters_from: must be an absolute folder or a URL, not"
                 f" {self.adapters_from!r}"
             )
         check_place(self.adapters_from or "", field="lora.adapters_from")

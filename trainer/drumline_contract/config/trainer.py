@@ -97,7 +97,8 @@ class TrainerConfig:
     """Learn which of two answers is preferred. None: learn what the samples say."""
     model_from: str | None = None
     """Folder as Hugging Face lays it out that the weights begin from: on this machine,
-    `s3://BUCKET/PREFIX` or `gs://BUCKET/PREFIX`. None: at random."""
+    `s3://BUCKET/PREFIX`, `gs://BUCKET/PREFIX`, or a repository of the Hub,
+    `hf://ORG/NAME@REVISION`. None: at random."""
     config_from: str | None = None
     """With model.family transformers: folder whose config.json says what the model is; the weights
     begin at random. Its tokenizer is used as that of model_from is."""

@@ -22,8 +22,11 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from drumline_contract import HUB_SCHEME
 from drumline_contract.config import ConfigError, DataConfig
+from drumline_contract.config.data import check_source
 from drumline_contract.regular_files import open_regular
+from drumline_contract.shapes.hugging_face import from_hub
 from drumline_trainer.data.contents import HEAD_BYTES, content_digest, other_format
 from drumline_trainer.data.learned_spans import LearnedSpans
 
@@ -160,6 +163,19 @@ def _fingerprint(corpus: Corpus) -> str:
     # 32 of 64 hex digits are enough: the digest detects accidents and not attacks.
     digest.update(content_digest(corpus.read, size=corpus.size).encode())
     return digest.hexdigest()[:32]
+
+
+def local_source(source: str) -> str:
+    """Return `source`, or the place of its files, which are fetched from the Hugging Face Hub.
+
+    Raises:
+        ConfigError: the Hub has no such data set, or refuses.
+        StoreError: the Hub does not answer.
+    """
+    if not source.startswith(HUB_SCHEME):
+        return source
+    check_source(source, field="data.source")
+    return str(from_hub(source, field="data.source").place)
 
 
 def open_corpus(config: DataConfig) -> Corpus:

@@ -41,7 +41,7 @@ def show(options: ShowOptions) -> Iterator[str]:
         ConfigError: a record, the template or the tokenizer cannot be used, or no answer ends.
     """
     config = DataConfig(
-        source=str(options.source.resolve()),
+        source=str(options.source.absolute()),
         pattern=options.pattern,
         field=options.field,
         chat_template=options.chat_template,

@@ -14,7 +14,12 @@ from drumline_contract.config.data import S3_SCHEME, Packing
 from drumline_contract.config.mixture import MixturePlan, parsed_mixture
 from drumline_contract.config.variants import Family
 from drumline_contract.regular_files import read_regular
-from drumline_trainer.data.corpus import PYTHON_STDLIB, open_corpus, refuse_other_formats
+from drumline_trainer.data.corpus import (
+    PYTHON_STDLIB,
+    local_source,
+    open_corpus,
+    refuse_other_formats,
+)
 from drumline_trainer.data.dataset import Dataset
 from drumline_trainer.data.document_dataset import DocumentDataset
 from drumline_trainer.data.encoded_image_dataset import open_image_files
@@ -57,6 +62,7 @@ def open_dataset(
     Raises:
         ConfigError: nothing there, too little, damaged, or made with another tokenizer.
     """
+    config = replace(config, source=local_source(config.source))
     # Order of the checks: a mixture, then images, then text. A wide pattern of text also matches
     # image files.
     if config.mixture is not None:

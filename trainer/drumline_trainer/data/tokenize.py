@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from drumline_contract.config import ConfigError, DataConfig
-from drumline_trainer.data.corpus import Corpus, open_corpus
+from drumline_trainer.data.corpus import Corpus, local_source, open_corpus
 from drumline_trainer.data.document_reader import DocumentPosition
 from drumline_trainer.data.record_text import RecordReader
 from drumline_trainer.data.records.kinds import RecordKind
@@ -325,7 +325,7 @@ def main(arguments: list[str] | None = None) -> int:
         prog="python -m drumline_trainer.data.tokenize",
         description="Turn a folder of text into token shards for data.source.",
     )
-    parser.add_argument("--source", type=Path, required=True, help="folder of text")
+    parser.add_argument("--source", required=True, help="folder of text, or hf://datasets/...")
     parser.add_argument("--pattern", default="**/*.txt", help="files that are read (**/*.txt)")
     parser.add_argument("--tokenizer", type=Path, required=True, help="a tokenizer.json")
     parser.add_argument("--output", type=Path, required=True, help="folder of the shards")
@@ -337,6 +337,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--shard-tokens", type=int, default=_SHARD_TOKENS, help="tokens per shard")
     options = parser.parse_args(arguments)
     try:
+        options.source = Path(local_source(options.source))
         tokenize(TokenizeOptions(**vars(options)), print_line=_print_line)
     except ConfigError as error:
         sys.stderr.write(f"{parser.prog}: {error}\n")

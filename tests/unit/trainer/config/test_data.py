@@ -17,7 +17,7 @@ def test_sources_that_can_be(source: str) -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"source": "text"}, "data.source: must be python-stdlib, an absolute folder or s3://"),
+        ({"source": "text"}, "data.source: must be python-stdlib, an absolute folder, s3://"),
         ({"source": "/data/../etc"}, r"data.source: must not contain '\.\.'"),
         ({"source": "s3://bucket/a/../b"}, r"data.source: must not contain '\.\.'"),
         ({"source": "s3://b"}, "data.source: must be s3://bucket/prefix and nothing else"),

@@ -41,7 +41,7 @@ def test_with_the_folders_model_it_is_a_whole_configuration() -> None:
     [
         ({}, "model_from: missing; name the folder"),
         ({"model_from": 3}, "model_from: must be str"),
-        ({"model_from": "s3://Bucket"}, r"^model_from: must be a folder, s3://BUCKET/PREFIX or"),
+        ({"model_from": "s3://Bucket"}, r"^model_from: must be a folder, s3://BUCKET/PREFIX, "),
         ({"model_from": "s3://bad bucket"}, "^model_from: must be"),
         ({"model_from": "s3://"}, "^model_from: must be"),
         ({"model_from": "http://host/model"}, "^model_from: must be"),

@@ -12,6 +12,7 @@ multimodal one. `vision` has models of images and the scaling of their pixels.
 from drumline_contract.shapes.hugging_face.folder import (
     CONFIG_FILE,
     LanguageNames,
+    from_hub,
     model_folder,
     read_config,
     read_json,
@@ -45,6 +46,7 @@ __all__ = [
     "class_labels",
     "differences",
     "fitted",
+    "from_hub",
     "has_no_classifier",
     "image_processor",
     "kind_of",

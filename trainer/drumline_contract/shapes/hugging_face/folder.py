@@ -14,8 +14,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
-from drumline_contract import BUCKET_SCHEMES
+from drumline_contract import BUCKET_SCHEMES, HUB_SCHEME
 from drumline_contract.buckets.failures import StoreError
+from drumline_contract.buckets.hub import Fetched, Wanted, fetched
 from drumline_contract.buckets.path import AnyPath, any_path, read_apart, read_file
 from drumline_contract.config import (
     ConfigError,
@@ -148,7 +149,10 @@ def with_model_of_folder(raw: Mapping[str, Any]) -> dict[str, Any]:
 
 def _keeps_head(folder: str) -> bool:
     """Return whether the files hold a separate head although config.json says that it is tied."""
-    return not folder.startswith(BUCKET_SCHEMES) and head_differs(Path(folder))
+    if folder.startswith(BUCKET_SCHEMES):  # opening one would start the library's threads
+        return False
+    place = from_hub(folder, field="model_from").place if _is_hub(folder) else Path(folder)
+    return head_differs(place)
 
 
 _ABOUT_FILES: Final = (
@@ -195,6 +199,8 @@ def _words_of(described: Mapping[str, Any], folder: str) -> int:
 
 def _described(folder: str) -> dict[str, Any]:
     """Read config.json. A bucket is read in another process, because the caller may fork ranks."""
+    if _is_hub(folder):
+        return read_json(from_hub(folder, "config", field="model_from").place / CONFIG_FILE)
     if folder.startswith(BUCKET_SCHEMES):
         place = f"{folder}/{CONFIG_FILE}"
         return _json_of(place, lambda place: read_apart(place, limit=_MAX_JSON_BYTES))
@@ -202,15 +208,40 @@ def _described(folder: str) -> dict[str, Any]:
 
 
 def model_folder(model_from: str) -> AnyPath:
-    """Return the path that `model_from` names.
+    """Return the path that `model_from` names. A repository of the Hub is fetched first.
 
     Raises:
         ConfigError: it is a URL of an unsupported kind.
+        HuggingFaceError: the Hub has no such repository, or refuses.
+        StoreError: the Hub does not answer.
     """
+    if _is_hub(model_from):
+        return from_hub(model_from, field="model_from").place
     try:
         return any_path(model_from)
     except ValueError as error:
         raise ConfigError(f"model_from: {error}") from error
+
+
+def _is_hub(place: str) -> bool:
+    return place.startswith(HUB_SCHEME)
+
+
+def from_hub(url: str, wanted: Wanted = "all", *, field: str) -> Fetched:
+    """Do `fetched` for a setting.
+
+    Raises:
+        HuggingFaceError: the Hub has no such repository, or refuses.
+        StoreError: the Hub does not answer.
+    """
+    try:
+        return fetched(url, wanted)
+    except ValueError as error:
+        raise HuggingFaceError(f"{field}: {error}") from None
+    except StoreError as error:
+        if error.may_come_back:
+            raise
+        raise HuggingFaceError(f"{field}: {error}") from None
 
 
 def read_json(path: AnyPath) -> dict[str, Any]:
