@@ -71,11 +71,11 @@ def _copy(chosen: argparse.Namespace, environment: Mapping[str, str], copy: Clai
 
 
 def target_in(copy: ClaimCopy, *, mount: str) -> str:
-    """Return the path in the pod. A file that is sent to the top folder keeps its name."""
-    path = copy.claim.path
-    if not path and copy.to_claim and Path(copy.local).is_file():
-        path = Path(copy.local).name
-    return f"{mount}/{path}".rstrip("/")
+    """Return the path in the pod. A file that is sent to a folder keeps its name."""
+    path = f"{mount}/{copy.claim.path}".rstrip("/")
+    if copy.claim.is_folder and copy.to_claim and Path(copy.local).is_file():
+        path += f"/{Path(copy.local).name}"
+    return path
 
 
 def image_of(chosen: argparse.Namespace, environment: Mapping[str, str]) -> str:

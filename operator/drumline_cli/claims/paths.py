@@ -16,10 +16,17 @@ _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimPath:
-    """A path in a PersistentVolumeClaim. The empty path is its top folder."""
+    """A path in a PersistentVolumeClaim. The empty path is its top folder.
+
+    Attributes:
+        claim: name of the claim.
+        path: path without a slash at either end.
+        is_folder: whether the text names a folder: the top folder, or a path that ends in a slash.
+    """
 
     claim: str
     path: str
+    is_folder: bool = False
 
     def __str__(self) -> str:
         return f"{PREFIX}{self.claim}/{self.path}"
@@ -46,7 +53,7 @@ def claim_path(text: str) -> ClaimPath | None:
     parts = PurePosixPath(path).parts
     if not _NAME.fullmatch(name) or ".." in parts or path.startswith("/"):
         raise BadInput(f"invalid path {plain(text)}: want claim:NAME/PATH")
-    return ClaimPath(claim=name, path="/".join(parts))
+    return ClaimPath(claim=name, path="/".join(parts), is_folder=not parts or path.endswith("/"))
 
 
 def claim_copy(source: str, target: str) -> ClaimCopy | None:

@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import BufferedReader
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, Final, cast
@@ -86,8 +86,9 @@ class CopyProgress:
     def _show(self, *, end: str) -> None:
         # A very short copy must not divide by zero.
         seconds = max(time.monotonic() - self._began, 1e-3)
-        # The rate counts network bytes only. Skipped files would make it look too fast.
-        rate = self._moved / seconds
+        # The rate counts network bytes only. Skipped files would make it look too fast. The first
+        # small files do not show the rate of the connection.
+        rate = self._moved / seconds if self._moved >= _CHUNK else 0.0
         left = (self._total - self._done) / rate if rate else 0.0
         percent = 100 if not self._total else int(100 * self._done / self._total)
         text = f"{self._verb} {gib(self._done)} of {gib(self._total)} ({percent} %)"
@@ -113,6 +114,11 @@ def upload(source: Path, target: str, run: Run) -> int:
     # Phase 1: list both sides, to know the total and to skip complete files.
     files = list(local_files(source))
     there = {each.path: each for each in listed(target, run)}
+    # One file into an existing folder keeps its name, as `cp` does.
+    if source.is_file() and any(there):
+        target += f"/{source.name}"
+        same = there.get(source.name)
+        there = {} if same is None else {"": replace(same, path="")}
     progress = CopyProgress(total=sum(each.size for each in files), verb="sent")
     moved = 0
     # Phase 2: send what differs. Equal size and time means equal content, as in rsync.

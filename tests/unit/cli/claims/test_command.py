@@ -71,6 +71,21 @@ def test_a_file_goes_to_a_claim_and_back_without_a_gpu(claim: Path, tmp_path: Pa
     assert (tmp_path / "back").read_text() == "{}\n"
 
 
+@pytest.mark.parametrize("target", ["books/", "books", ""], ids=["slash", "folder", "top"])
+def test_a_file_that_goes_to_a_folder_keeps_its_name(
+    claim: Path, tmp_path: Path, target: str
+) -> None:
+    (claim / "books").mkdir(parents=True)
+    if target == "books":  # without the slash, a folder must exist and have files
+        (claim / "books" / "old").touch()
+    (tmp_path / "data.jsonl").write_text("{}\n")
+    for _ in range(2):
+        assert (
+            copied(tmp_path, ClaimServer(), str(tmp_path / "data.jsonl"), f"claim:c/{target}") == 0
+        )
+        assert (claim / target / "data.jsonl").read_text() == "{}\n"
+
+
 def test_a_pod_that_cannot_start_is_deleted_and_says_why(
     claim: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -102,7 +117,8 @@ def test_mistakes_are_named_before_a_pod_is_made(
 def test_paths_name_a_claim_and_stay_in_it() -> None:
     path = claim_path("claim:corpus/a//b/")
     assert path is not None
-    assert (path.claim, path.path) == ("corpus", "a/b")
+    assert (path.claim, path.path, path.is_folder) == ("corpus", "a/b", True)
+    assert [claim_path(f"claim:c{end}").is_folder for end in ("", "/", "/a")] == [True, True, False]
     assert claim_path("train-kqwz:/tmp/x") is None
     assert claim_copy("a", "b") is None
     for text in ("claim:", "claim:A/b", "claim:a/../b", "claim:a//etc"):

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from drumline_cli.claims import remote_program
-from drumline_cli.claims.transfer import PART, download, upload
+from drumline_cli.claims.transfer import PART, CopyProgress, download, upload
 from drumline_cli.errors import BadInput, NotAnswered
 
 PROGRAM = Path(remote_program.__file__).read_text()
@@ -102,3 +102,9 @@ def test_a_pod_cannot_name_a_file_outside_of_the_folder(tmp_path: Path) -> None:
     program = 'print(\'{"path": "../evil", "size": 1, "changed": 1}\')'
     with pytest.raises(NotAnswered, match="outside"):
         download("/claim", tmp_path / "target", lambda _: [sys.executable, "-c", program])
+
+
+def test_the_time_left_is_shown_once_the_rate_is_known(capsys: pytest.CaptureFixture[str]) -> None:
+    for moved, shown in ((1, False), (1 << 20, True)):
+        CopyProgress(total=10 << 20, verb="sent").at(moved, moved=moved)
+        assert ("s left" in capsys.readouterr().err) is shown
