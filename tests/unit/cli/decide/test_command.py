@@ -211,6 +211,24 @@ def test_victims_are_named_with_the_job_they_go_for(
     )
 
 
+@pytest.mark.parametrize(("quota", "urgent"), [(5, False), (6, False), (6, True)])
+def test_ranks_and_roles_of_a_job_are_admitted_and_preempted_together(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], quota: int, urgent: bool
+) -> None:
+    grpo = yaml.safe_load(Path("examples/grpo.yaml").read_text())
+    grpo["spec"]["queue"] = "q"
+    site = [a_node("n1"), a_pool(), a_queue(quota), a_class("high", 5)]
+    if urgent:
+        grpo["status"] = placed_on("n1", "n1", "n1")
+        site.append(a_job("urgent", gpusPerNode=1, priorityClassName="high"))
+    decided = verdicts(capsys, "-f", written(tmp_path, *site, grpo))["default/grpo"]
+    wanted = {5: ("Waits", "ExceedsQuota"), 6: ("Placed", None)}[quota]
+    assert (decided["verdict"], decided.get("reason")) == (
+        ("Preempted", "LowerPriority") if urgent else wanted
+    )
+    assert decided["gpus"] == 6
+
+
 def a_pod_that_ends(job: str, *, node: str) -> Json:
     """The pod of a job that was deleted a moment ago."""
     labels = {"job": job, "job-uid": job, "index": "0", "generation": "1", "queue": "q"}
