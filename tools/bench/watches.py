@@ -30,7 +30,6 @@ from drumline.kube.client import KubeClient
 from drumline.kube.credentials import from_kubeconfig
 from drumline.kube.informer import Informer
 from drumline.kube.kinds import TRAINING_JOBS
-from drumline.kube.reads import LARGE_OBJECTS_PAGE
 from drumline_api.base import GROUP, VERSION
 from tools.bench import load
 from tools.bench.report import Row, publish
@@ -201,9 +200,7 @@ async def _watch(name: str, kubeconfig: str, *, jobs: int) -> None:
 
 async def _informer(kubeconfig: Path, hear: Hear) -> None:
     async with KubeClient(from_kubeconfig(kubeconfig)) as client:
-        informer = Informer(
-            client, TRAINING_JOBS, decode=codec.training_job, page_limit=LARGE_OBJECTS_PAGE
-        )
+        informer = Informer(client, TRAINING_JOBS, decode=codec.training_job)
         informer.subscribe(lambda event: hear(event.view.resource_version))
         await informer.run()
 

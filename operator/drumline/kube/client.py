@@ -247,7 +247,7 @@ class KubeClient:
             async with self._open(session, request, timeout=timeout) as response:
                 code = response.status
                 await self._raise_for_status(response)
-                return await response.read()
+                return await _body(response, most_bytes=request.most_bytes)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             # A broken body after a 2xx header also counts as no answer: the write may be done.
             code = NO_ANSWER
@@ -307,6 +307,18 @@ class KubeClient:
             code=code,
             seconds=time.monotonic() - started,
         )
+
+
+async def _body(response: aiohttp.ClientResponse, *, most_bytes: int | None) -> bytes:
+    """Return the body, or raise TooLarge as soon as it is longer than `most_bytes`."""
+    if most_bytes is None:
+        return await response.read()
+    body = bytearray()
+    async for chunk in response.content.iter_any():
+        body += chunk
+        if len(body) > most_bytes:
+            raise errors.TooLarge(f"the answer has more than {most_bytes} bytes")
+    return bytes(body)
 
 
 async def _chunks(response: aiohttp.ClientResponse) -> AsyncGenerator[bytes]:

@@ -7,6 +7,7 @@
     ├── NotLeader            the fence is down: nothing was sent
     ├── Unreachable          no whole answer: refused, reset, deadline passed      (retryable)
     ├── Malformed            an answer that is not what the API promises
+    ├── TooLarge             an answer with more bytes than the request allows
     └── StatusError          an answer outside 2xx; carries the Status' reason and message
         ├── Invalid          400, 422   the object or the request is wrong
         ├── Unauthorized     401        the credentials are not accepted (any more)
@@ -70,6 +71,10 @@ class Malformed(KubeError):
 
     # The status was 2xx, so the server has probably stored the object.
     maybe_done = True
+
+
+class TooLarge(KubeError):
+    """The answer has more bytes than the request allows. The rest of it was not read."""
 
 
 class StatusError(KubeError):

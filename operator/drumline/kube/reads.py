@@ -10,17 +10,19 @@ from typing import Final
 import msgspec
 
 from drumline.kube.client import KubeClient
-from drumline.kube.errors import Gone, Malformed
+from drumline.kube.errors import Gone, Malformed, TooLarge
 from drumline.kube.kinds import SELF_SUBJECT_REVIEWS, Resource
 from drumline.kube.request import ORDINARY, Request, Sending, Verb
 
 # The page size of kubectl and client-go. The API server decodes one page at a time.
 PAGE_LIMIT: Final = 500
-LARGE_OBJECTS_PAGE: Final = 50
-"""Page size for objects that a tenant may make as large as etcd allows.
+MOST_PAGE_BYTES: Final = 16 << 20
+"""Most bytes of a page of several objects.
 
-A whole page is held in memory.
+A tenant may make each object as large as etcd allows. A page that is too large is requested again
+with fewer objects, and the pages after it become longer again.
 """
+_FEWER: Final = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,21 +150,33 @@ async def list_pages(
     path = resource.path(namespace=namespace)
     selectors = {"labelSelector": label_selector, "fieldSelector": field_selector}
     # Continue tokens carry the version of the first page, so all pages show one state.
-    query = {name: value for name, value in selectors.items() if value} | {"limit": str(limit)}
+    query = {name: value for name, value in selectors.items() if value}
 
-    def ask(after: str) -> asyncio.Task[bytes]:
-        rest = query | ({"continue": after} if after else {})
-        request = Request(verb=Verb.LIST, resource=resource, path=path, query=rest)
+    def ask(after: str, most: int) -> asyncio.Task[bytes]:
+        rest = query | {"limit": str(most)} | ({"continue": after} if after else {})
+        # One object has no smaller page, so it is read whatever its size.
+        most_bytes = MOST_PAGE_BYTES if most > 1 else None
+        request = Request(
+            verb=Verb.LIST, resource=resource, path=path, query=rest, most_bytes=most_bytes
+        )
         return asyncio.create_task(client.send(request))
 
     # The first request starts before the loop, so each round awaits the page that is under way.
-    answer = ask("")
+    after, most = "", limit
+    answer = ask(after, most)
     try:
         while True:
-            page = _parse(await answer)
+            try:
+                page = _parse(await answer)
+            except TooLarge:
+                most = max(1, most // _FEWER)
+                answer = ask(after, most)
+                continue
+            most = min(limit, 2 * most)
             # Prefetch: the next page is in flight while the caller decodes this one.
             if page.metadata.next_token:
-                answer = ask(page.metadata.next_token)
+                after = page.metadata.next_token
+                answer = ask(after, most)
                 await asyncio.sleep(0)  # the request leaves before the caller takes the loop
             yield _page(page)
             if not page.metadata.next_token:

@@ -72,6 +72,7 @@ class Request:
         body: What is sent, encoded.
         content_type: What the body is.
         sending: How to send it, where that is out of the ordinary.
+        most_bytes: Most bytes of the answer. None: any number.
     """
 
     verb: Verb
@@ -82,6 +83,7 @@ class Request:
     body: bytes | None = None
     content_type: str = JSON
     sending: Sending = ORDINARY
+    most_bytes: int | None = None
 
     @property
     def reads(self) -> bool:

@@ -14,7 +14,6 @@ from drumline.kube.client import KubeClient
 from drumline.kube.errors import Unreadable
 from drumline.kube.informer import Informer, Quarantined, Selection
 from drumline.kube.kinds import TRAINING_JOBS
-from drumline.kube.reads import LARGE_OBJECTS_PAGE
 from drumline.kube.views import View
 from drumline.kube.watch_decoder import Decode
 from drumline.scope import InstallationScope
@@ -44,7 +43,6 @@ def job_informers(
             selection=Selection(namespace=namespace),
             on_quarantine=warn_left_out,
             on_forbidden=None if namespace is None else partial(_warn_unreadable, namespace),
-            page_limit=LARGE_OBJECTS_PAGE,
         )
 
     return tuple(map(informer, scope.reads))

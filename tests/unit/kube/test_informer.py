@@ -140,6 +140,16 @@ async def test_a_document_beyond_the_bound_is_skipped(serve: Serve) -> None:
         assert len(noted) == 1
 
 
+async def test_a_pod_as_large_as_etcd_allows_is_seen_whatever_its_text(serve: Serve) -> None:
+    """The API server sends `<` as six bytes. An unseen pod would hold GPUs that nobody counts."""
+    text = b"\\u003c" * 1_500_000
+    line = _line("ADDED", _pod("large", 11, containers=[{"name": "c", "args": ["TEXT"]}]))
+    stage = _Stage(lists=[[]], watches=[[line.replace(b"TEXT", text), None]])
+    async with _running(serve, stage) as informer:
+        await _reach(informer, 11)
+        assert _names(informer) == {"large"}
+
+
 async def test_the_last_good_view_stays_until_the_object_is_deleted(serve: Serve) -> None:
     bad = _pod("p", 11, overhead={"cpu": "many"})
     stage = _Stage(

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from contextlib import aclosing
 
+import pytest
 from aiohttp import web
 
 from drumline.kube import reads
@@ -58,3 +60,27 @@ async def test_a_caller_that_has_seen_enough_leaves_no_request_behind(serve: Ser
             await second_asked.wait()
         mine = asyncio.current_task()
         assert [task for task in asyncio.all_tasks() if "send" in repr(task) and task != mine] == []
+
+
+async def test_pages_of_large_objects_have_fewer_of_them(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """30 small objects, 20 that fill a page each, one larger than a page, and 30 small ones."""
+    monkeypatch.setattr(reads, "MOST_PAGE_BYTES", 1000)
+    objects = [*["s"] * 30, *["l" * 900] * 20, "x" * 3000, *["s"] * 30]
+    limits: list[int] = []
+
+    async def answer(request: web.Request) -> web.Response:
+        first, most = int(request.query.get("continue", 0)), int(request.query["limit"])
+        limits.append(most)
+        after = first + most
+        metadata = {"resourceVersion": "7"}
+        if after < len(objects):
+            metadata["continue"] = str(after)
+        return web.json_response({"metadata": metadata, "items": objects[first:after]})
+
+    async with asyncio.timeout(30), KubeClient(await serve(answer)) as client:
+        pages = [page.items async for page in reads.list_pages(client, PODS, limit=16)]
+    assert [json.loads(item) for page in pages for item in page] == objects
+    assert all(len(page) == 1 or sum(map(len, page)) <= 1000 for page in pages)
+    assert limits[-1] > 4  # pages of small objects become longer again

@@ -33,7 +33,6 @@ from drumline.kube.kinds import (
     TRAINING_QUEUES,
     Resource,
 )
-from drumline.kube.reads import LARGE_OBJECTS_PAGE
 from drumline.kube.suspendable import decoder_of
 from drumline.kube.views import (
     ClaimView,
@@ -131,7 +130,6 @@ class Informers:
                 codec.training_job,
                 selection=Selection(namespace=namespace),
                 on_forbidden=_warning_of(namespace),
-                page_limit=LARGE_OBJECTS_PAGE,
             )
             # A namespace that cannot be read must show: its jobs would wait without a reason.
             if namespace is not None:
@@ -213,7 +211,6 @@ class Informers:
                     WorkloadDecoder(decode),
                     selection=Selection(namespace=namespace, label_selector=LABEL_QUEUE),
                     on_forbidden=_warning_of(namespace),
-                    page_limit=LARGE_OBJECTS_PAGE,
                 )
                 for resource, decode in decoders.items()
                 for namespace in scope.reads
@@ -292,7 +289,6 @@ def _informer(
     *,
     selection: Selection | None = None,
     on_forbidden: Callable[[Unreadable], None] | None = None,
-    page_limit: int = 500,
 ) -> Informer[Any]:
     # An object that cannot be decoded is counted and skipped. It must not stop the informer.
     def quarantine(document: Quarantined) -> None:
@@ -311,7 +307,6 @@ def _informer(
         selection=selection,
         on_quarantine=quarantine,
         on_forbidden=on_forbidden,
-        page_limit=page_limit,
     )
 
 
