@@ -14,7 +14,7 @@ import msgspec
 
 from drumline.kube.nesting import flattened
 from drumline.kube.placement import gate_of
-from drumline.kube.pod_requests import channel_claim, pod_requests
+from drumline.kube.pod_requests import bounded_requests, channel_claim
 from drumline.kube.quantity import amount
 from drumline.kube.views import (
     ClaimView,
@@ -34,6 +34,27 @@ from drumline.kube.views import (
     TrainingJobView,
     VolumeView,
 )
+from drumline_api.base import (
+    ANNOTATION_ADMITTED,
+    ANNOTATION_NODE,
+    ANNOTATION_NODE_DEMAND,
+    ANNOTATION_POD_GROUP_SIZE,
+    LABEL_GANG_NETWORK,
+    LABEL_GENERATION,
+    LABEL_INDEX,
+    LABEL_JOB,
+    LABEL_JOB_UID,
+    LABEL_KEPT_NODE,
+    LABEL_NODE_DEMAND,
+    LABEL_NODE_DEMAND_KIND,
+    LABEL_NODES,
+    LABEL_POD_GROUP,
+    LABEL_PROTECTED,
+    LABEL_QUEUE,
+    LABEL_ROLE,
+    LABEL_WORKLOAD,
+    LABEL_WORKLOAD_PART,
+)
 from drumline_api.objects import builtin
 from drumline_api.objects.base import Metadata, ObjectPart, OwnerReference
 from drumline_api.overrides import MAX_BYTES, Overrides
@@ -48,6 +69,15 @@ _MAX_TEXT_CHARS: Final = 1024
 _MAX_IMAGE_CHARS: Final = 640
 _MAX_CONDITION_CHARS: Final = 256
 _MAX_FINALIZERS: Final = 3
+_POD_TEXTS: Final = frozenset(
+    {
+        *(LABEL_JOB, LABEL_JOB_UID, LABEL_INDEX, LABEL_GENERATION, LABEL_NODES, LABEL_PROTECTED),
+        *(LABEL_GANG_NETWORK, LABEL_ROLE, LABEL_QUEUE, LABEL_POD_GROUP, LABEL_WORKLOAD),
+        *(LABEL_WORKLOAD_PART, LABEL_NODE_DEMAND, LABEL_KEPT_NODE, LABEL_NODE_DEMAND_KIND),
+        *(ANNOTATION_POD_GROUP_SIZE, ANNOTATION_ADMITTED, ANNOTATION_NODE, ANNOTATION_NODE_DEMAND),
+    }
+)
+"""Labels and annotations of pods that are kept. A tenant may write any others with our prefix."""
 _MAX_TERMS: Final = 64
 # Karpenter writes it on a node whose claim has a termination grace period.
 _END_OF_NODE: Final = "karpenter.sh/nodeclaim-termination-timestamp"
@@ -145,8 +175,8 @@ def _pod_view(wire_pod: builtin.PlacedPod) -> PodView:
         uid=metadata.uid,
         resource_version=metadata.resource_version,
         owner_uid=sys.intern(_controller_uid(metadata.owner_references)),
-        labels=_ours(metadata.labels),
-        annotations=_ours(metadata.annotations),
+        labels=_of_pod(metadata.labels),
+        annotations=_of_pod(metadata.annotations),
         node_name=sys.intern(spec.node_name),
         phase=PodPhase(status.phase),
         pod_ip=status.pod_ip,
@@ -161,7 +191,7 @@ def _pod_view(wire_pod: builtin.PlacedPod) -> PodView:
         finalizers=_finalizers(metadata) if metadata.deletion_timestamp else (),
         # A false DisruptionTarget is history: the eviction was withdrawn.
         disruption_reason=disrupted.reason if disrupted and _is_true(disrupted) else "",
-        requests=pod_requests(spec, status),
+        requests=bounded_requests(spec, status),
         channel_claim=channel_claim(status),
         containers=tuple(map(_container_view, status.container_statuses or ())),
         init_containers=_init_container_views(spec, status),
@@ -421,11 +451,16 @@ def _controller_uid(owners: Iterable[OwnerReference] | None) -> str:
 
 
 def _ours(texts: Mapping[str, str] | None) -> dict[str, str]:
-    """Return texts with our prefix. Equal texts of a gang's pods are stored once."""
+    """Return texts with our prefix."""
+    return {name: text for name, text in (texts or {}).items() if name.startswith(OUR_PREFIX)}
+
+
+def _of_pod(texts: Mapping[str, str] | None) -> dict[str, str]:
+    """Return the texts that we use. Equal texts of a gang's pods are stored once."""
     return {
         sys.intern(name): sys.intern(text)
         for name, text in (texts or {}).items()
-        if name.startswith(OUR_PREFIX)
+        if name in _POD_TEXTS
     }
 
 

@@ -14,6 +14,11 @@ from drumline_api.objects.base import Metadata
 QUEUE_GATE: Final = "drumline.dev/queue"
 """The scheduling gate that holds a pod until its queue has room."""
 _MAX_NAME_CHARS: Final = 253
+MAX_CONSTRAINTS: Final = 512
+"""Most labels, expressions, values and tolerations of a pod that waits for a queue.
+
+A search compares each of them with each node, and a pod may have 40,000.
+"""
 _OPERATORS: Final = frozenset({"In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"})
 _TOLERATION_OPERATORS: Final = frozenset({"", "Equal", "Exists", "Gt", "Lt"})
 _EFFECTS: Final = frozenset({"", "NoSchedule", "PreferNoSchedule", "NoExecute"})
@@ -60,13 +65,21 @@ def _placement(spec: builtin.PlacedPodSpec) -> PlacementView:
     affinity = _affinity_decoder.decode(spec.affinity)
     node = affinity.node_affinity if affinity else None
     # Preferred affinity is ignored: it never forbids a node.
-    terms = node.required.node_selector_terms if node and node.required else None
+    terms = (node.required.node_selector_terms if node and node.required else None) or ()
+    selector = _selector_decoder.decode(spec.node_selector) or {}
+    tolerations = _tolerations_decoder.decode(spec.tolerations) or ()
+    expressions = [each for term in terms for each in term.match_expressions or ()]
+    values = sum(len(each.values or ()) for each in expressions)
+    count = len(selector) + len(tolerations) + len(terms) + len(expressions) + values
+    if count > MAX_CONSTRAINTS:
+        raise ValueError(
+            f"{count} node labels, expressions, values and tolerations: want at most"
+            f" {MAX_CONSTRAINTS} for a pod that waits for quota"
+        )
     return PlacementView(
-        node_selector=_selector_decoder.decode(spec.node_selector) or {},
-        affinity=tuple(
-            tuple(map(_expression, term.match_expressions or ())) for term in terms or ()
-        ),
-        tolerations=tuple(map(_toleration, _tolerations_decoder.decode(spec.tolerations) or ())),
+        node_selector=selector,
+        affinity=tuple(tuple(map(_expression, term.match_expressions or ())) for term in terms),
+        tolerations=tuple(map(_toleration, tolerations)),
     )
 
 

@@ -10,11 +10,17 @@ and actuated requests counts.
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import islice
+from typing import Final
 
 from drumline.kube.quantity import CPU, amount
 from drumline_api.base import POD_CLAIM_CHANNEL, RESOURCE_CHANNEL
 from drumline_api.objects.builtin import Container, PodSpec, PodStatus, Quantities
+from drumline_api.resource_names import is_gpu
 
+MOST_RESOURCES: Final = 64
+"""Most resources of a pod that are kept."""
+_WHOLE_NODE: Final = 2**63 - 1
 Amounts = dict[str, int]
 _Part = Callable[[Container], Quantities | None]
 
@@ -42,6 +48,25 @@ def pod_requests(spec: PodSpec, status: PodStatus | None = None) -> Amounts:
         # A node has one channel of a domain, so two such pods cannot share it.
         together[RESOURCE_CHANNEL] = 1
     return together
+
+
+def bounded_requests(spec: PodSpec, status: PodStatus) -> Amounts:
+    """Return `pod_requests`, with at most `MOST_RESOURCES` resources.
+
+    A kubelet ignores resources that its node lacks, so a tenant may request thousands of them. A
+    pod with more resources than are kept holds the CPU of its whole node. So no gang is placed
+    beside requests that are not known.
+
+    Raises:
+        ValueError: a request is not a valid quantity.
+    """
+    requests = pod_requests(spec, status)
+    if len(requests) <= MOST_RESOURCES:
+        return requests
+    # Resources of Kubernetes have no domain. They and GPUs are kept first.
+    names = sorted(requests, key=lambda name: ("/" in name, not is_gpu(name), name))
+    kept = {name: requests[name] for name in islice(names, MOST_RESOURCES)}
+    return kept | {CPU: _WHOLE_NODE}
 
 
 def pod_limits(spec: PodSpec) -> Amounts:

@@ -13,7 +13,7 @@ from msgspec import structs
 
 from drumline.kube.codec import Undecodable, decoded
 from drumline.kube.placement import placement_of_template
-from drumline.kube.pod_requests import pod_requests
+from drumline.kube.pod_requests import MOST_RESOURCES, pod_requests
 from drumline.kube.workload_memory import own_texts
 from drumline.kube.workload_views import JobsView, ShapeView, WorkloadView
 from drumline_api.objects import builtin
@@ -141,6 +141,8 @@ def shape_of(
     check_pods(pods)
     # Templates carry no defaults, so limits become requests here as they do in a pod.
     requests = pod_requests(_defaulted(template))
+    if len(requests) > MOST_RESOURCES:
+        raise ValueError(f"{len(requests)} resources of a pod: want at most {MOST_RESOURCES}")
     if min(requests.values(), default=0) < 0:
         raise ValueError("it requests a negative amount")
     limits = (limit, template.active_deadline_seconds)

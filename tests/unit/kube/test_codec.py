@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from drumline.kube import codec
+from drumline.kube.placement import MAX_CONSTRAINTS
+from drumline.kube.pod_requests import MOST_RESOURCES
 from drumline.kube.views import (
     ConditionView,
     ContainerView,
@@ -368,3 +370,47 @@ def test_what_the_pods_of_a_gang_have_in_common_is_kept_once() -> None:
     assert first.node_name is second.node_name
     assert first.labels["drumline.dev/job"] is second.labels["drumline.dev/job"]
     assert list(map(id, first.labels)) == list(map(id, second.labels))
+
+
+def test_texts_with_our_prefix_that_we_do_not_use_are_not_kept() -> None:
+    many = {f"drumline.dev/x{number}": "y" for number in range(1000)}
+    texts = {**many, "drumline.dev/queue": "q"}
+    view = codec.pod(_raw({"metadata": _metadata(labels=texts, annotations=texts), "spec": {}}))
+    assert view.labels == view.annotations == {"drumline.dev/queue": "q"}
+
+
+def test_a_pod_with_thousands_of_resources_keeps_few_and_holds_its_node() -> None:
+    """Kubelets ignore resources that their node lacks, so such a pod runs."""
+    many = {f"a{number}.com/x": "1" for number in range(5000)}
+    requests = {**many, "cpu": "1", "nvidia.com/gpu": "8", "memory": "1"}
+    spec = {"containers": [{"name": "c", "resources": {"requests": requests}}]}
+    view = codec.pod(_raw({"metadata": _metadata(), "spec": spec}))
+    assert len(view.requests) == MOST_RESOURCES
+    assert view.requests["nvidia.com/gpu"] == 8
+    assert view.requests["cpu"] > 2**48
+
+
+@pytest.mark.parametrize("count", [MAX_CONSTRAINTS - 1, MAX_CONSTRAINTS])
+@pytest.mark.parametrize("kind", ["labels", "expressions", "values", "tolerations", "terms"])
+def test_conditions_of_a_pod_that_waits_for_a_queue_are_bounded(kind: str, count: int) -> None:
+    exists = {"key": "k", "operator": "Exists"}
+    names = [str(number) for number in range(count)]
+    terms: list[dict[str, Any]] = {
+        "expressions": [{"matchExpressions": [exists] * (count - 1)}],
+        "values": [{"matchExpressions": [{**exists, "operator": "In", "values": names[2:]}]}],
+        "terms": [{}] * count,
+    }.get(kind, [])
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+    spec = {
+        "schedulingGates": [{"name": "drumline.dev/queue"}],
+        "nodeSelector": dict.fromkeys(names, "") if kind == "labels" else None,
+        "affinity": {"nodeAffinity": required},
+        "tolerations": [{"operator": "Exists"}] * count if kind == "tolerations" else None,
+    }
+    extra = {**spec, "nodeSelector": {**(spec["nodeSelector"] or {}), "one": "more"}}
+    assert codec.pod(_raw({"metadata": _metadata(), "spec": spec})).gate is not None
+    if count == MAX_CONSTRAINTS:
+        with pytest.raises(codec.Undecodable, match=str(MAX_CONSTRAINTS)):
+            codec.pod(_raw({"metadata": _metadata(), "spec": extra}))
+    # A pod without the gate does not wait here, so it may have any number of them.
+    codec.pod(_raw({"metadata": _metadata(), "spec": {**extra, "schedulingGates": None}}))

@@ -72,6 +72,7 @@ class GpuUnits:
         return cls({spec.gpu_resource: spec.partitions.parts_per_gpu, **parts}, is_mixed=True)
 
 
+_OF_EVERY_NODE: Final = frozenset({"cpu", "memory", "pods", "ephemeral-storage"})
 ANY_GPUS: Final = GpuUnits({"": 1})
 """Units of a gang that may run in several pools: the number of GPUs, under the empty name."""
 
@@ -85,9 +86,7 @@ def resources_of(amounts: Mapping[str, int], *, units: GpuUnits, pods: int | Non
         pods: number of pods, if the amounts do not contain it (a pod takes one).
     """
     # With partitions the GPU resources are extended ones as well: each kind is limited on its own.
-    plain = {"cpu", "memory", "pods", "ephemeral-storage"}
-    if not units.is_mixed:
-        plain |= units.worth.keys()
+    plain = _OF_EVERY_NODE if units.is_mixed else _OF_EVERY_NODE | units.worth.keys()
     return Resources(
         gpus=_capped(
             sum(worth * _capped(amounts.get(name, 0)) for name, worth in units.worth.items())
@@ -100,6 +99,21 @@ def resources_of(amounts: Mapping[str, int], *, units: GpuUnits, pods: int | Non
             (name, _capped(amount)) for name, amount in amounts.items() if name not in plain
         ),
     )
+
+
+def held_of(requests: Mapping[str, int], *, units: GpuUnits, offered: Iterable[str]) -> Resources:
+    """Return what a pod holds of its node. O(resources of the node).
+
+    A kubelet ignores resources that its node lacks, so a tenant may request any number of them.
+
+    Args:
+        requests: requests of the pod by Kubernetes resource name.
+        units: the GPUs of the node's pool.
+        offered: resources of the node beside the GPUs and those of every node.
+    """
+    names = {*_OF_EVERY_NODE, *units.worth, *offered}
+    held = {name: requests[name] for name in names if name in requests}
+    return resources_of(held, units=units, pods=1)
 
 
 def pool_of(name: str, spec: GpuPoolSpec, *, lost_percent: int = 0) -> Pool:

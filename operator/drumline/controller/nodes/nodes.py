@@ -20,9 +20,9 @@ from drumline.controller.informers.runtime_classes import RuntimeClassCache
 from drumline.controller.nodes.conversion import (
     GpuUnits,
     capped,
+    held_of,
     node_facts_of,
     node_of,
-    resources_of,
     seconds_of,
     setup_deadline,
     with_runtime_class,
@@ -340,7 +340,7 @@ class NodeCache:
 
         def use(counted: Iterable[PodView]) -> Resources:
             here = (self.devices.counted(pod, node=view.name) for pod in counted)
-            return _use(here, units=units)
+            return _use(here, units=units, offered=view.allocatable)
 
         # Phase 2: when does time alone change the value? A pod becomes overdue, or the setup ends.
         leaving = [*role.terminating, *(each.pod for each in role.charged if each.leaving)]
@@ -476,8 +476,8 @@ def _pools_of(view: NodeView, pools: Mapping[str, GpuPoolSpec]) -> tuple[str, ..
     )
 
 
-def _use(pods: Iterable[PodView], *, units: GpuUnits) -> Resources:
+def _use(pods: Iterable[PodView], *, units: GpuUnits, offered: Iterable[str]) -> Resources:
     used = NOTHING
     for pod in pods:
-        used += resources_of(pod.requests, units=units, pods=1)
+        used += held_of(pod.requests, units=units, offered=offered)
     return capped(used)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from drumline.controller.informers.specs import SpecCache
-from drumline.controller.nodes.conversion import GpuUnits, resources_of, seconds_of
+from drumline.controller.nodes.conversion import GpuUnits, held_of, seconds_of
 from drumline.controller.nodes.nodes import NodeCache
 from drumline.controller.nodes.pods import ChargedPod
 from drumline.controller.state.remaining_pods import RemainingPods
@@ -132,7 +132,11 @@ def _remaining(node: Node, charged: ChargedPod, pool: GpuPoolSpec) -> RemainingP
         name=charged.pod.name,
         node=node.name,
         pool=node.pool,
-        requests=resources_of(charged.pod.requests, units=GpuUnits.of(pool), pods=1),
+        requests=held_of(
+            charged.pod.requests,
+            units=GpuUnits.of(pool),
+            offered=(name for name, _ in node.allocatable.extended),
+        ),
         leaving=charged.leaving,
         hanging=charged.hanging,
     )

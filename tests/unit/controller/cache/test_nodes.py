@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from drumline.controller.nodes.nodes import OVERDUE_SECONDS, NodeCache, NodeChange
 from drumline.controller.nodes.pods import ChargedPod, PodsByRole
@@ -253,3 +254,14 @@ def test_a_node_whose_gpus_do_not_come_is_set_up_without_an_event(
     assert starting() == {"new"}
     clock.now += 60
     assert starting() == set()
+
+
+def test_of_a_pod_only_the_resources_of_its_node_count(nodes: NodeCache) -> None:
+    """A tenant may request any names, and kubelets ignore those that their node lacks."""
+    allocatable = {**node_view().allocatable, "rdma/hca": 8}
+    nodes.on_node(node_view(), node_view(version=2, allocatable=allocatable))
+    requests = {"nvidia.com/gpu": 1, "rdma/hca": 2, "cpu": 500, "no.com/such": 7}
+    nodes.on_pod(None, structs.replace(foreign_pod("odd"), requests=requests))
+    used = only(nodes).used
+    assert (used.gpus, used.cpu_millis) == (4, 1500)
+    assert used.extended == (("rdma/hca", 2),)

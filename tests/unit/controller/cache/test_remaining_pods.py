@@ -427,3 +427,12 @@ def test_a_foreign_pod_cannot_be_charged_to_a_job(placed: ClusterCache) -> None:
     placed.on_pod(None, structs.replace(pod, namespace="team"))
     (held,) = residual(placed)
     assert (held.gang.key, held.gang.uid) == ("team/pods/llama", "pods/llama/pods-0")
+
+
+def test_a_foreign_pod_is_charged_for_resources_of_its_node_alone(state: ClusterCache) -> None:
+    """Names of what running gangs hold make every vector of the scheduler longer."""
+    pod = running_pod("odd", labels=NAMES_RESEARCH)
+    requests = {"nvidia.com/gpu": 1, **{f"no.com/{number}": 1 for number in range(50)}}
+    state.on_pod(None, structs.replace(pod, requests=requests))
+    (held,) = residual(state)
+    assert (held.gpus, held.gang.per_pod.extended) == (1, ())
