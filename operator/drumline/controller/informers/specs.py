@@ -81,6 +81,8 @@ class PriorityCache:
     def __init__(self) -> None:
         self._classes: dict[str, PriorityClassView] = {}
         self._default: PriorityClassView | None = None
+        self.version = 0
+        """Number of events. A value may differ only after another event."""
         self.polite: frozenset[str | None] = frozenset()
         """Classes with `preemptionPolicy: Never`. None stands for jobs without a class."""
 
@@ -88,6 +90,7 @@ class PriorityCache:
         self, old: PriorityClassView | None, new: PriorityClassView | None
     ) -> None:
         """Process an event. `new` is None if the class was deleted."""
+        self.version += 1
         # Remove the old version first: an update may clear `globalDefault`.
         if old is not None:
             self._classes.pop(old.name, None)

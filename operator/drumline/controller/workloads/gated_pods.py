@@ -32,6 +32,7 @@ from drumline.controller.workloads.conversion import ForeignWorkload, PlacesFoun
 from drumline.kube.events import Regarding
 from drumline.kube.kinds import PODS
 from drumline.kube.views import PodView
+from drumline.kube.workloads import MAX_SHAPES
 from drumline.lifecycle.model.timestamps import parse_timestamp
 from drumline_api.base import (
     ANNOTATION_ADMITTED,
@@ -139,6 +140,8 @@ def _group(key: GroupKey, pods: Sequence[PodView]) -> PodGroup:
     waits_for = _disagreement(pods) if released else missing
     if any(pod.gate is not None and not pod.gate.is_last for pod in waiting):
         waits_for = "another scheduling gate holds it"
+    if len(of_shapes) > MAX_SHAPES:
+        waits_for = f"{len(of_shapes)} kinds of pods, but at most {MAX_SHAPES} are supported"
     # Phase 4: the value.
     first = (waiting or pods)[0]
     queue = first.labels[LABEL_QUEUE]

@@ -117,6 +117,10 @@ class Workloads:
         self._scope = scope
         self._gated = GatedPods()
         self._suspended = SuspendedWorkloads()
+        self._converted: dict[str, tuple[ForeignWorkload, list[_Part]]] = {}
+        """Gangs of each waiting workload by its uid, and the value that they were made from."""
+        self._made_with: tuple[object, ...] = ()
+        """Specs and priorities that the gangs were made with."""
         self._parts: dict[str, _Part] = {}
         """Gangs as of the last call of `pending`, by uid."""
         self._refused: dict[str, WorkloadInLine] = {}
@@ -153,14 +157,23 @@ class Workloads:
     def pending(self) -> list[Gang]:
         """Return the gangs of waiting workloads. The same objects while nothing changes."""
         before, parts = self._parts, dict[str, _Part]()
+        refused, converted = self._refused, dict[str, tuple[ForeignWorkload, list[_Part]]]()
         self._refused = {}
+        # Phase 1: the gangs that were made before, if no spec and no priority has changed.
+        facts = (dict(self._queues.by_name), dict(self._pools.by_name), self._priorities.version)
+        known = self._converted if self._made_with == facts else {}
+        self._made_with = facts
         for workload, pods in self._waiting_workloads():
-            for part in self._parts_of(workload, pods):
-                known = before.get(part.gang.uid)
-                same = known is not None and known.gang == part.gang
-                gang = known.gang if known is not None and same else part.gang
-                parts[gang.uid] = replace(part, gang=gang)
-        self._parts = parts
+            uid = workload.uid
+            if uid in known and known[uid][0] is workload:
+                converted[uid] = known[uid]
+                if uid in refused:
+                    self._refused[uid] = refused[uid]
+            # Phase 2: thousands may wait, so only what differs is made again.
+            else:
+                converted[uid] = (workload, list(self._parts_of(workload, pods, before=before)))
+            parts.update((part.gang.uid, part) for part in converted[uid][1])
+        self._converted, self._parts = converted, parts
         return [
             part.gang
             for uid, part in parts.items()
@@ -327,7 +340,11 @@ class Workloads:
                 yield WorkloadInLine(workload=workload, reason=NOT_WRITTEN, message=why)
 
     def _parts_of(
-        self, workload: ForeignWorkload, pods: Mapping[str, tuple[PodView, ...]]
+        self,
+        workload: ForeignWorkload,
+        pods: Mapping[str, tuple[PodView, ...]],
+        *,
+        before: Mapping[str, _Part],
     ) -> Iterable[_Part]:
         try:
             gangs = gangs_of(
@@ -342,6 +359,9 @@ class Workloads:
         for shape in workload.shapes:
             if shape.name in gangs:
                 gang = gangs[shape.name]
+                known = before.get(gang.uid)
+                if known is not None and known.gang == gang:
+                    gang = known.gang
                 yield _Part(workload=workload, shape=shape, gang=gang, pods=pods)
 
     def _held_by_pod(

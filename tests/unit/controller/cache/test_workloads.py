@@ -12,6 +12,7 @@ from drumline.controller.state.cluster import ClusterCache
 from drumline.controller.usage.reporter import workload_in_line
 from drumline.controller.workloads.workloads import WorkloadInLine
 from drumline.kube.views import PlacementView, PodPhase, PodView
+from drumline.kube.workloads import MAX_SHAPES
 from drumline.lifecycle.model.timestamps import timestamp
 from drumline_api.base import ANNOTATION_ADMITTED
 from drumline_api.objects import builtin
@@ -21,11 +22,14 @@ from drumline_scheduler.decisions import BlockReason, Decisions
 from drumline_scheduler.forecast.expected_starts import ExpectedStart
 from drumline_scheduler.model import Policy, PreemptionRule, WithinQueue
 from tests.property.invariants import violations
+from tests.property.tenant_bounds import counted_lines
+from tests.texts import missing
 from tests.unit.controller.views import (
     foreign_pod,
     job_view,
     node_view,
     pool_view,
+    priority_view,
     queue_view,
 )
 from tests.unit.controller.workload_state import LABELS, NOW, gated, held_gpus, two_nodes, workloads
@@ -290,3 +294,37 @@ def test_a_workload_starts_when_the_last_of_its_gangs_does(state: ClusterCache) 
     assert "expectedStart" not in workload_in_line(
         line, pools=state.pools.by_name, expected=known.get
     )
+
+
+def test_a_group_of_too_many_kinds_of_pods_does_not_wait_as_a_gang(state: ClusterCache) -> None:
+    for number in range(MAX_SHAPES + 1):
+        state.on_pod(None, grouped(f"p{number:02}", size=str(MAX_SHAPES + 1), gpus=number + 1))
+    assert state.scheduling.pending() == []
+    (why,) = waits_for(state)
+    assert not missing(why, f"{MAX_SHAPES + 1} kinds of pods", str(MAX_SHAPES))
+
+
+def test_pods_that_wait_are_converted_once(state: ClusterCache) -> None:
+    """Thousands may wait, and each cycle asks for all of them."""
+    for number in range(200):
+        state.on_pod(None, gated(f"p{number}"))
+    first = state.scheduling.pending()
+    with counted_lines(200 * 30):
+        second = state.scheduling.pending()
+    assert list(map(id, first)) == list(map(id, second))
+    assert len(second) == 200
+    state.on_pool(pool_view(), None)
+    assert state.scheduling.pending()[0].pools == ()
+
+
+def test_a_workload_that_cannot_be_converted_is_named_until_that_changes(
+    state: ClusterCache,
+) -> None:
+    unknown = PlacementView(priority_class="urgent")
+    state.on_pod(None, gated("pod", placement=unknown))
+    for _ in range(2):
+        assert state.scheduling.pending() == []
+        assert not missing(waits_for(state)[0], "PriorityClass urgent")
+    state.on_priority_class(None, priority_view("urgent", 7))
+    assert [gang.priority for gang in state.scheduling.pending()] == [7]
+    assert waits_for(state) == []
