@@ -180,6 +180,8 @@ class Admission:
         session, members = self._session, group.members
         if not group.is_complete:
             return {gang.uid: group.incomplete() for gang in members}
+        if group.has_too_many_kinds:
+            return {gang.uid: group.refused() for gang in members}
         is_ready = all(gang.retry_at <= session.now for gang in members)
         rejected = self._rejections.for_group(members) if is_ready else None
         if rejected is None:
@@ -291,6 +293,7 @@ class Admission:
         that does not fit without the others fits in no order.
         """
         first: dict[int, Rejection | RejectedByPools] = {}
+        position = {gang.uid: i for i, gang in enumerate(group.members)}
         for order in group.orders():
             # Every start changes the views, so a failed order is undone
             # before the next one is tried.
@@ -305,7 +308,9 @@ class Admission:
                 if isinstance(outcome, GangPlacement):
                     starts.append(self._start(outcome))
                 else:
-                    rejected[group.members.index(gang)] = outcome
+                    rejected[position[gang.uid]] = outcome
+                    if first:  # only the rejections of the first order are answers
+                        break
             if not rejected:
                 return starts
             self._withdraw(starts, gangs=order, mark=mark)

@@ -246,7 +246,9 @@ def _admit(
     tried: list[Gang] = []
     individual = sorted(session.pending.individual, key=order_key)
     unanswered = [gang for gang in individual if gang.uid not in answers]
-    groups = GangGroups(waiting=unanswered, admitted=snapshot.admitted)
+    groups = GangGroups(
+        waiting=unanswered, admitted=snapshot.admitted, class_of=session.pending.class_of
+    )
     for gang in admission.turns:
         if gang.uid in answers:
             continue

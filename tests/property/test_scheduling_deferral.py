@@ -19,7 +19,8 @@ from drumline_scheduler import (
     WaitingRule,
     decide,
 )
-from drumline_scheduler.queueing.deferral import TRY_BUDGET, cost_of
+from drumline_scheduler.queueing.deferral import TRY_BUDGET
+from drumline_scheduler.queueing.search_costs import cost_of
 from drumline_scheduler.work import Work
 from tests.property.scale import many
 from tests.property.test_scheduling_cycle_cache import POLICIES, Life

@@ -22,19 +22,13 @@ from typing import Final
 
 from drumline_scheduler.decisions import BlockReason, Remedy, RemedyKind
 from drumline_scheduler.model import Gang, OrderKey, order_key
-from drumline_scheduler.placement.frontier import MOST_PAIRS, pairs_of
-from drumline_scheduler.queueing.groups import orders_of
+from drumline_scheduler.queueing.groups import group_cost
 from drumline_scheduler.queueing.pending_gangs import PendingGangs
+from drumline_scheduler.queueing.search_costs import cost_of
 from drumline_scheduler.rejections import Rejection
 
 TRY_BUDGET: Final = 64
 """Units that one namespace may use in a cycle of the operator."""
-_PAIRS_A_UNIT: Final = 250
-"""Pairs of combinations of role pods that are joined in the time of one ordinary search."""
-_ROLE_UNITS: Final = 4
-"""For each role of a gang whose roles are placed one after another."""
-_SIZES_UNITS: Final = 8
-"""For a gang with several sizes: they are bisected."""
 _PREEMPTION_UNITS: Final = 2
 """For a gang of a queue that may preempt: its victims are searched."""
 
@@ -79,20 +73,6 @@ class _Kind:
     @property
     def uid(self) -> str:
         return self.key[-1]
-
-
-def cost_of(gang: Gang) -> int:
-    """Return how many ordinary searches a gang costs, from its request alone."""
-    cost = 1
-    if gang.sizes:
-        cost += _SIZES_UNITS
-    if gang.roles:
-        pairs = pairs_of(role.pods for role in gang.roles)
-        if pairs > MOST_PAIRS:
-            cost *= 1 + _ROLE_UNITS * len(gang.roles)
-        else:
-            cost *= 1 + pairs // _PAIRS_A_UNIT
-    return cost
 
 
 def deferred_gangs(
@@ -162,10 +142,8 @@ def _kinds(pending: PendingGangs, *, now: float) -> Iterable[tuple[_Kind, Gang]]
     # A group is tried as a whole, in several orders.
     for key, gangs in groups.items():
         first = min(gangs, key=order_key)
-        examples = {pending.class_of(gang): gang for gang in gangs}
-        cost = sum(map(cost_of, examples.values()))
-        orders = orders_of(len(gangs))
-        yield _Kind(key=order_key(first), cost=cost * orders, group=key), first
+        cost = group_cost(gangs, class_of=pending.class_of)
+        yield _Kind(key=order_key(first), cost=cost, group=key), first
 
 
 def _deferred(line: list[_Kind], *, budget: int, turn: dict[str, int]) -> list[_Kind]:

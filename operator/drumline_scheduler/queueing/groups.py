@@ -7,29 +7,54 @@ late or evicted) starts alone. A group has the position of its first gang in the
 The gangs of a group are placed one after the other, so the order can decide whether all fit. Up to
 four gangs are tried in every order. More gangs are tried in scheduling order, by descending and by
 ascending GPUs. So slots for a larger group may be missed if only another order finds them.
+
+The work for a group is bounded whatever its jobs request. A group whose kinds of gangs are costly
+to search for (`search_costs`) is tried in fewer orders. A group of too many kinds does not start.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import permutations
+from itertools import islice, permutations
 from math import factorial
 from typing import Final
 
 from drumline_scheduler.decisions import BlockReason, Remedy, RemedyKind
 from drumline_scheduler.model import Admitted, Gang
+from drumline_scheduler.queueing.search_costs import cost_of
 from drumline_scheduler.rejections import Rejection, counted, named
 
 ALL_ORDERS: Final = 4
 """Number of gangs up to which every order is tried."""
 
+MOST_KINDS: Final = 64
+"""Kinds of gangs of a group that starts. A gang with roles counts as up to eight kinds."""
+_KIND_UNITS: Final = 4
+_ORDERS_UNITS: Final = 96
+"""Units for all orders together: those of four ordinary gangs in every order."""
 _TIME: Final = Remedy(kind=RemedyKind.WAIT)
 
 
-def orders_of(gangs: int) -> int:
-    """Return the number of orders in which a group of `gangs` gangs is tried."""
-    return factorial(gangs) if gangs <= ALL_ORDERS else 3
+def group_cost(gangs: Sequence[Gang], *, class_of: Callable[[Gang], int]) -> int:
+    """Return the units of one cycle that a group costs.
+
+    Args:
+        gangs: the waiting gangs of the group.
+        class_of: returns the equivalence class of a gang.
+    """
+    group = _group(gangs, running=0, class_of=class_of)
+    return 1 if group.has_too_many_kinds else group.units * group.tries
+
+
+def _group(gangs: Sequence[Gang], *, running: int, class_of: Callable[[Gang], int]) -> GangGroup:
+    costs = [cost_of(gang) for gang in {class_of(gang): gang for gang in gangs}.values()]
+    return GangGroup(
+        members=tuple(gangs),
+        running=running,
+        kinds=sum(max(1, cost // _KIND_UNITS) for cost in costs),
+        units=sum(costs),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +65,21 @@ class GangGroup:
     """The gangs in scheduling order."""
     running: int
     """Number of other gangs of the group that run."""
+    kinds: int
+    """Number of kinds of gangs, with a larger weight for costly ones."""
+    units: int
+    """Cost of one search for each kind."""
+
+    @property
+    def has_too_many_kinds(self) -> bool:
+        """True if the gangs of the group are too many to be searched for together."""
+        return self.kinds > MOST_KINDS
+
+    @property
+    def tries(self) -> int:
+        """Number of orders in which the gangs are placed."""
+        orders = factorial(len(self.members)) if len(self.members) <= ALL_ORDERS else 3
+        return min(orders, max(1, _ORDERS_UNITS // self.units))
 
     @property
     def name(self) -> str:
@@ -58,6 +98,9 @@ class GangGroup:
 
     def orders(self) -> Iterator[Sequence[Gang]]:
         """Yield the orders in which to place the gangs, scheduling order first."""
+        yield from islice(self._all_orders(), self.tries)
+
+    def _all_orders(self) -> Iterator[Sequence[Gang]]:
         if len(self.members) <= ALL_ORDERS:
             yield from permutations(self.members)
             return
@@ -76,6 +119,15 @@ class GangGroup:
             message=f"group {self.name} starts together: {here} of {counted(self.gangs, 'gang')}"
             " exist",
             remedy=_TIME,
+        )
+
+    def refused(self) -> Rejection:
+        """Return the rejection of its gangs if they are of too many kinds."""
+        return Rejection(
+            reason=BlockReason.WAITING_FOR_GROUP,
+            message=f"group {self.name} starts together: its {counted(len(self.members), 'job')}"
+            f" count as {self.kinds} kinds, want at most {MOST_KINDS}; use fewer different requests"
+            " or fewer roles",
         )
 
     def without_own(self, rejection: Rejection) -> Rejection:
@@ -110,9 +162,21 @@ class GangGroup:
 
 
 class GangGroups:
-    """All groups with pending gangs."""
+    """All groups with pending gangs.
 
-    def __init__(self, *, waiting: Iterable[Gang], admitted: Iterable[Admitted]) -> None:
+    Args:
+        waiting: the gangs that wait.
+        admitted: the gangs that run.
+        class_of: returns the equivalence class of a waiting gang.
+    """
+
+    def __init__(
+        self,
+        *,
+        waiting: Iterable[Gang],
+        admitted: Iterable[Admitted],
+        class_of: Callable[[Gang], int],
+    ) -> None:
         members: dict[tuple[str, str], list[Gang]] = {}
         for gang in waiting:
             if gang.group:
@@ -124,7 +188,7 @@ class GangGroups:
                 if key in running and not held.leaving:
                     running[key] += 1
         self._groups = {
-            key: GangGroup(members=tuple(gangs), running=running[key])
+            key: _group(gangs, running=running[key], class_of=class_of)
             for key, gangs in members.items()
         }
 

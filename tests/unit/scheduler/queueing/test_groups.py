@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from drumline_scheduler import BlockReason, CycleInput, Decisions, Gang, RemedyKind, decide
+from drumline_scheduler import BlockReason, CycleInput, Decisions, Gang, RemedyKind, Role, decide
+from drumline_scheduler.queueing.groups import MOST_KINDS
 from drumline_scheduler.work import Work
 from tests.texts import missing
 from tests.unit.scheduler.builders import (
@@ -138,3 +139,36 @@ def test_a_group_whose_gangs_have_different_queues_and_sizes_starts_whole() -> N
     assert [len(placed.assignment) for placed in decisions.placed] == [1, 2]
     snapshot = after(cluster(*racks()), [item, replace(two, nodes=2)], decisions)
     assert len(snapshot.admitted) == 2
+
+
+def kinds(count: int) -> list[Gang]:
+    """A group in which no two gangs are equal."""
+    members = pair("g", *(f"m{number:03}" for number in range(count)))
+    return [
+        replace(each, per_pod=replace(pod(2), cpu_millis=1000 + number))
+        for number, each in enumerate(members)
+    ]
+
+
+def test_a_group_of_too_many_kinds_of_gangs_does_not_start() -> None:
+    free = cluster(*racks(count=MOST_KINDS))
+    assert len(run(free, *kinds(MOST_KINDS)).placed) == MOST_KINDS
+    decisions = run(free, *kinds(MOST_KINDS + 1))
+    assert not decisions.placed
+    assert not missing(decisions.blocked[0].message, str(MOST_KINDS + 1), str(MOST_KINDS))
+    # Equal gangs are one kind.
+    equal = pair("g", *(f"m{number:03}" for number in range(MOST_KINDS + 1)))
+    assert len(run(free, *equal).placed) == MOST_KINDS + 1
+
+
+def test_costly_kinds_are_tried_in_fewer_orders() -> None:
+    """Four gangs with eight roles each do not fit together: 24 orders would take 96 searches."""
+    roles = tuple(Role(name=f"r{index}", pods=40, per_pod=pod(0, cpu=1)) for index in range(8))
+    members = [replace(each, roles=roles) for each in kinds(4)]
+    given = CycleInput(
+        snapshot=cluster(*racks(count=1)), pending=tuple(members), policy=BEST_EFFORT, now=0.0
+    )
+    alone = replace(given, pending=(replace(members[0], group="", group_gangs=1),))
+    decide(given, work=(together := Work()))
+    decide(alone, work=(one := Work()))
+    assert together.steps <= 12 * one.steps
