@@ -13,7 +13,7 @@ MAX_LINE_BYTES: Final = 16 << 20
 """Above what etcd stores for one object (1.5 MiB) by so much that only a fault exceeds it.
 
 etcd stores pods as protobuf. JSON needs up to six bytes for one byte of a text (`<` is sent as
-`\\u003c`), and more for short fields. A pod whose line is not read holds GPUs that nobody counts.
+`\\u003c`), and more for short fields. GPUs of a pod whose line is skipped would not be counted.
 """
 
 

@@ -170,5 +170,5 @@ def test_costly_kinds_are_tried_in_fewer_orders() -> None:
     )
     alone = replace(given, pending=(replace(members[0], group="", group_gangs=1),))
     decide(given, work=(together := Work()))
-    decide(alone, work=(one := Work()))
-    assert together.steps <= 12 * one.steps
+    decide(alone, work=(single := Work()))
+    assert together.steps <= 12 * single.steps
