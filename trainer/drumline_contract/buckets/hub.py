@@ -122,10 +122,10 @@ def _asked(url: str, wanted: Wanted) -> Fetched:
         answer = json.loads(answer_apart(_MODULE, url, wanted))
     except FileNotFoundError as error:  # the repository or a file of it
         raise StoreError(str(error.strerror), may_come_back=False) from None
-    found = Fetched(commit=answer["commit"], place=Path(answer["place"]))
+    answered = Fetched(commit=answer["commit"], place=Path(answer["place"]))
     if wanted != "commit":
-        _LOGGER.info("%s is in %s", url, found.place)
-    return found
+        _LOGGER.info("%s is in %s", url, answered.place)
+    return answered
 
 
 def _pinned(url: str, commit: str) -> str:

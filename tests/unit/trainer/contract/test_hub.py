@@ -61,14 +61,14 @@ def model(hub: Hub, name: str, tmp_path: Path) -> Repository:
     weights = {name: weight.detach() for name, weight in module.named_parameters()}
     export_hugging_face(weights, MODEL, folder, max_file_bytes=20_000)
     files = {file.name: file.read_bytes() for file in folder.iterdir()}
-    others = {
+    beside_it = {
         "pytorch_model.bin": b"\x80\x04pickle",
         "modeling.py": b"raise SystemExit",
         "consolidated.safetensors": b"twice",
         "original/params.json": b"{}",
         "additional_chat_templates/default.jinja": TEMPLATE.encode(),
     }
-    hub.models[name] = Repository(files={**files, **others}, token=TOKEN)
+    hub.models[name] = Repository(files={**files, **beside_it}, token=TOKEN)
     return hub.models[name]
 
 
