@@ -91,13 +91,14 @@ class PriorityCache:
     ) -> None:
         """Process an event. `new` is None if the class was deleted."""
         self.version += 1
-        # Remove the old version first: an update may clear `globalDefault`.
         if old is not None:
             self._classes.pop(old.name, None)
-            self._default = None if old.global_default else self._default
         if new is not None:
             self._classes[new.name] = new
-            self._default = new if new.global_default else self._default
+        # A race can leave several defaults. Admission of the API server takes the one with the
+        # lowest value (plugin/pkg/admission/priority, getDefaultPriorityClass).
+        defaults = [each for each in self._classes.values() if each.global_default]
+        self._default = min(defaults, key=lambda each: (each.value, each.name), default=None)
         default = {None: self._default} if self._default is not None else {}
         classes: dict[str | None, PriorityClassView] = {**self._classes, **default}
         self.polite = frozenset(name for name, each in classes.items() if not each.preempts)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import permutations
 from typing import Any
 
 import pytest
@@ -124,6 +126,22 @@ def test_the_default_class_counts_for_jobs_that_name_none(state: ClusterCache) -
     spec: dict[str, Any] = {"nodes": 1, "gpusPerNode": 8}
     state.on_job(None, job_view("plain", uid="plain", **spec))
     assert [gang.preempts for gang in state.scheduling.pending()] == [False]
+
+
+@pytest.mark.parametrize("order", list(permutations(["usual", "urgent", "idle"])))
+def test_of_several_default_classes_the_lowest_value_counts_as_at_the_api_server(
+    state: ClusterCache, order: Sequence[str]
+) -> None:
+    values = {"usual": 10, "urgent": 100, "idle": -5}
+    state.on_job(None, job_view("plain", uid="plain"))
+    views = {name: priority_view(name, value, default=True) for name, value in values.items()}
+    for name in order:
+        state.on_priority_class(None, views[name])
+    assert [gang.priority for gang in state.scheduling.pending()] == [-5]
+    state.on_priority_class(views["idle"], priority_view("idle", -5))
+    assert [gang.priority for gang in state.scheduling.pending()] == [10]
+    state.on_priority_class(views["usual"], None)
+    assert [gang.priority for gang in state.scheduling.pending()] == [100]
 
 
 def test_a_job_of_a_namespace_that_is_being_deleted_evicts_nobody(state: ClusterCache) -> None:
