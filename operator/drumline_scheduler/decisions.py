@@ -108,8 +108,7 @@ class RemedyKind(StrEnum):
     """Kinds of changes that let a rejected gang start."""
 
     WAIT_FOR = "WaitFor"
-    """The gang starts when its `blockers` end. No action is needed. If `where` names a queue, that
-    queue may reclaim by fair share instead."""
+    """The gang starts when its `blockers` end. No action is needed."""
     ASK_FOR_LESS = "AskForLess"
     """The gang requests at most `amount` pods."""
     ASK_FOR_SMALLER_PODS = "AskForSmallerPods"
@@ -146,9 +145,6 @@ class Remedy:
         n, where = self.amount, self.where
         pool = f" in pool {self.pool}" if self.pool else ""
         match self.kind:
-            case RemedyKind.WAIT_FOR if where:
-                share = f"set preemption.reclaim of queue {where} to FairShare"
-                return f"wait until these jobs end, or {share}"
             case RemedyKind.WAIT_FOR:
                 return "wait until these jobs end"
             case RemedyKind.ASK_FOR_LESS:
@@ -266,6 +262,8 @@ class QueueEvictionReason(StrEnum):
     """Its queue gives up everything that it runs."""
     BUDGET_SPENT = "BudgetSpent"
     """Its queue gives up its running gangs once its budget is spent."""
+    QUOTA_LOWERED = "QuotaLowered"
+    """Its queue holds more than its quota allows, and takes it back."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,9 +1,10 @@
 """Entitlement: whether a gang would borrow quota that a waiting gang is entitled to.
 
-A gang is entitled to quota with which its queue and every cohort above stay within their quotas. An
-elastic gang is entitled to its smallest size. Among waiting gangs, the scheduling order prevents a
-borrower from starting before an entitled gang of another queue (`queueing.order`). The order does
-not cover two cases, which ask here:
+A gang is entitled to quota of another queue if the topmost branch of its side, below the common
+cohort, stays within its own quota (`preemption_policy`). An elastic gang is entitled to its
+smallest size. Among waiting gangs, the scheduling order prevents a borrower from starting before an
+entitled gang of another queue (`queueing.order`). The order does not
+cover two cases, which ask here:
 
 * A nominated gang starts before the order is known. It may want a larger size than the one for
   which its preemption was permitted.
@@ -57,17 +58,27 @@ class Entitlements:
             for other in self.waiting
             if leaf_of[other.queue] != leaf
             and cohorts.paths[leaf_of[other.queue]][-1] == root
-            and self._is_entitled(other, pool=pool)
+            and self._is_entitled(other, pool=pool, path=cohorts.paths[leaf])
         )
         return next(deprived, None)
 
-    def _is_entitled(self, gang: Gang, *, pool: str) -> bool:
-        """Return whether the gang's smallest size needs GPUs of a pool, all within quota."""
+    def _is_entitled(self, gang: Gang, *, pool: str, path: Sequence[int]) -> bool:
+        """Return whether the gang's smallest size needs GPUs of a pool that it may reclaim there.
+
+        Args:
+            gang: a waiting gang.
+            pool: the pool.
+            path: branches from the other queue up to the root that both queues have.
+        """
         pools = self.pools.select(gang=gang, queue=self.queues[gang.queue])
         if isinstance(pools, Rejection) or pool not in pools:
             return False
         leaf, gpus = self.quota.tree.leaf_of[gang.queue], gang.gpus_at(gang.legal_sizes[0])
-        return gpus > 0 and not _is_above(self.quota.cohorts(pool), leaf=leaf, gpus=gpus)
+        cohorts = self.quota.cohorts(pool)
+        above = cohorts.above_with(leaf=leaf, gpus=gpus)  # from the root down
+        sides = zip(reversed(cohorts.paths[leaf]), above, strict=True)
+        borrows = next(is_above for branch, is_above in sides if branch not in path)
+        return gpus > 0 and not borrows
 
 
 def _is_above(cohorts: CohortQuota, *, leaf: int, gpus: int) -> bool:

@@ -10,12 +10,12 @@ A set of victims is permitted for a gang if, with the victims gone and the gang 
    * the victim was borrowed: on its side every branch holds more than its quota. If several
      victims are taken from one branch, it still did before the largest job of them was taken.
      Foreign pods must be borrowed entirely, so that they cost their queue none of its quota;
-   * the gang is entitled: on its side every branch stays within its quota;
+   * the gang is entitled: the topmost branch of its side stays within its quota. So a queue
+     without a quota of its own may use the quota of a cohort above it, as in Kueue;
    * under `LowerPriority` the victim is a job of lower priority;
-   * under `FairShare` the gang may also borrow. It is entitled if the topmost branch of its side
-     stays within its quota. Otherwise no branch of the victims' side may fall below its quota, and
-     the weighted share of the topmost branch there (borrowed plus past use) stays at least as
-     large as on the gang's side.
+   * under `FairShare` a gang that is not entitled may also borrow. Then no branch of the victims'
+     side may fall below its quota, and the weighted share of the topmost branch there (borrowed
+     plus past use) stays at least as large as on the gang's side.
 
 Example with one cohort: queues a and b with 4 GPUs of quota each, all 8 in use by b, as two gangs
 of 4. A gang of a that asks for 4 is entitled, b borrows 4, and one gang of b is reclaimed. A second
@@ -43,6 +43,9 @@ from dataclasses import dataclass, field
 from drumline_scheduler.decisions import VictimReason
 from drumline_scheduler.quota.cohorts import CohortQuota
 from drumline_scheduler.quota.user_limits import UNLIMITED
+
+_FLAT = 2
+"""Branches of a path without a cohort between the queue and its root."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,13 +177,12 @@ class PreemptionClaim:
         return None
 
     def is_entitled(self, *, freed: int) -> bool:
-        """Return whether the queue could stay within its quota if it freed `freed` GPUs of its own.
+        """Return whether the gang could be entitled at all if the queue freed `freed` of its GPUs.
 
-        Otherwise nothing may be reclaimed, except by fair share. Call it before the first victim is
-        taken.
+        Otherwise nothing may be reclaimed, except by fair share. A cohort between queue and root
+        may be entitled although the queue is not. Call it before the first victim is taken.
         """
-        usage = self._cohorts.usage[self._leaf] - freed + self._gpus
-        return usage <= self._cohorts.quota[self._leaf]
+        return len(self._path) > _FLAT or self._stays_within(freed=freed)
 
     def may_reclaim(self, *, leaf: int, gpus: int, freed: int) -> bool:
         """Return whether a victim of another queue may be permitted if the own queue frees GPUs.
@@ -261,11 +263,9 @@ class PreemptionClaim:
         if not self._count:
             return True
         borrowed = self._borrowed_with_gang()
-        # Rule 2. Under fair share it covers the branches from the highest meeting point up,
-        # otherwise the gang's whole path.
+        # Rule 2 covers the branches from the highest meeting point up.
         met = max((place for place, tops in enumerate(self._tops) if tops), default=0)
-        start = met if self._scales is not None else 0
-        pairs = zip(borrowed[start:], self._borrowed[start:], strict=True)
+        pairs = zip(borrowed[met:], self._borrowed[met:], strict=True)
         return all(now <= before for now, before in pairs) and self._is_permitted(borrowed)
 
     def _is_permitted(self, borrowed: Sequence[int]) -> bool:
@@ -273,14 +273,15 @@ class PreemptionClaim:
 
         The side is entitled or, under `FairShare`, has the smaller weighted share.
         """
-        if self._scales is None:
-            met = max((place for place, tops in enumerate(self._tops) if tops), default=0)
-            return not any(borrowed[:met])
         # A side that borrows nothing is entitled. Otherwise no victim's
         # branch may fall below its quota.
         return all(
             not borrowed[place - 1]
-            or (not self._deep[place] and self._is_less(place=place, borrowed=borrowed))
+            or (
+                self._scales is not None
+                and not self._deep[place]
+                and self._is_less(place=place, borrowed=borrowed)
+            )
             for place, tops in enumerate(self._tops)
             if tops
         )
@@ -299,16 +300,23 @@ class PreemptionClaim:
         )
 
     def _may_reclaim(self, *, leaf: int, gpus: int, freed: int) -> bool:
-        # Entitled gangs may reclaim. Under fair share, other queues on the gang's side may free
-        # quota above the first level. So this check decides only if the victim's path meets the
-        # gang's path at the gang's own parent.
+        # Entitled gangs may reclaim. Other queues on the gang's side may free quota above the
+        # first level. So this check decides only if the victim's path meets the gang's path at the
+        # gang's own parent.
         place = self._meeting(leaf)
-        if self.is_entitled(freed=freed) or (self._scales is not None and place > 1):
+        if place > 1 or self._stays_within(freed=freed):
             return True
+        if self._scales is None:
+            return False
         borrowed = self._borrowed_with_gang(freed=freed)
         off = [branch for branch in self._cohorts.paths[leaf] if branch not in self._above]
         left = [self._cohorts.borrowed(branch) - gpus for branch in off]
         return min(left) >= 0 and self._outweighs(off[-1], left[-1], place=place, borrowed=borrowed)
+
+    def _stays_within(self, *, freed: int) -> bool:
+        """Return whether the queue stays within its own quota if it frees `freed` GPUs."""
+        usage = self._cohorts.usage[self._leaf] - freed + self._gpus
+        return usage <= self._cohorts.quota[self._leaf]
 
     def _meeting(self, leaf: int) -> int:
         """Return the index on the gang's path at which another leaf's path meets it."""

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from drumline_scheduler.decisions import BlockReason, Remedy, RemedyKind
-from drumline_scheduler.model import Queue, Reclaim
+from drumline_scheduler.model import Queue
 from drumline_scheduler.quota.cohorts import CohortQuota, QueueTree
 from drumline_scheduler.quota.usage import GangUsage, UsageByQueue
 from drumline_scheduler.quota.user_limits import UserLimits
@@ -133,8 +133,6 @@ def exhausted_rejection(asked: Shortage) -> Rejection:
     for held in blockers:  # a job may hold more than its places: pods that run on
         gpus_of[held.gang.key] += held.gpus
     held_by = named([f"{key} ({gpus})" for key, gpus in gpus_of.items()])
-    reclaims = "" if asked.capped else _reclaim_text(asked)
-    held_by += reclaims
     if hanging := [pod for held in blockers for pod in held.gang.hanging]:
         held_by += f"; should have ended: {named(hanging)}"
     # 2. State the limit that is reached, and what may still be taken.
@@ -149,11 +147,7 @@ def exhausted_rejection(asked: Shortage) -> Rejection:
         f"{text}; needs {asked.gpus}; held by {held_by}",
         blockers=tuple(gpus_of),
         available=left,
-        remedy=Remedy(
-            kind=RemedyKind.WAIT_FOR,
-            where=asked.queue.name if reclaims else "",
-            pool=asked.pool,
-        ),
+        remedy=Remedy(kind=RemedyKind.WAIT_FOR, pool=asked.pool),
     )
 
 
@@ -207,29 +201,6 @@ def _room_text(asked: Shortage, *, left: int) -> str:
         f"queue {queue.name} holds {cohorts.usage[leaf]} GPUs of pool {asked.pool}, nominal"
         f" {nominal}; {left} more are allowed (cohort {asked.tree.branches[root].name}: {free} of"
         f" {cohorts.quota[root]} free)"
-    )
-
-
-def _reclaim_text(asked: Shortage) -> str:
-    """Return the setting with which the queue could reclaim its cohort's quota, as text, if any.
-
-    Without `FairShare` every branch of the gang's side must stay within its quota, so a queue
-    without a quota of its own never reclaims. Under `FairShare` only the topmost branch must.
-    """
-    cohorts, queue = asked.cohorts, asked.queue
-    if queue.preemption.reclaim in (Reclaim.NEVER, Reclaim.FAIR_SHARE):
-        return ""
-    within = [
-        branch
-        for branch in cohorts.paths[asked.leaf][:-1]
-        if cohorts.usage[branch] + asked.gpus <= cohorts.quota[branch]
-    ]
-    if asked.leaf in within or not within:
-        return ""
-    owner = asked.tree.branches[within[-1]].name
-    return (
-        f"; cohort {owner} is within its quota, from which queue {queue.name} reclaims with"
-        " preemption.reclaim: FairShare alone"
     )
 
 

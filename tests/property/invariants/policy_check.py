@@ -135,8 +135,7 @@ def _collect(*, case: _PreemptionCase, asks: RunningGang, victim: RunningGang) -
 
 def _raised(case: _PreemptionCase) -> list[str]:
     """Branches that others pay for although nothing was reclaimed below them."""
-    fair = case.rule.reclaim is Reclaim.FAIR_SHARE
-    shared = case.way[max(case.meetings, default=0) :] if fair else case.way
+    shared = case.way[max(case.meetings, default=0) :]
     raised = [each for each in shared if case.after.borrowed(each) > case.before.borrowed(each)]
     return [f"{case.gang.key}: {raised} borrow more by a preemption"] if raised else []
 
@@ -157,11 +156,12 @@ def _without_right(case: _PreemptionCase) -> list[str]:
     """Where the gang's side is not entitled to what was reclaimed."""
     violations: list[str] = []
     for place, tops in case.meetings.items():
-        if case.rule.reclaim is not Reclaim.FAIR_SHARE:
-            over = [branch for branch in case.way[:place] if case.after.borrowed(branch)]
-            violations += [f"{case.gang.key}: reclaims although {over} borrow"] if over else []
-        elif case.after.borrowed(side := case.way[place - 1]):
+        if not case.after.borrowed(side := case.way[place - 1]):
+            continue
+        if case.rule.reclaim is Reclaim.FAIR_SHARE:
             violations += _unfair(case=case, side=side, tops=tops)
+        else:
+            violations.append(f"{case.gang.key}: reclaims although {side} borrows")
     return violations
 
 

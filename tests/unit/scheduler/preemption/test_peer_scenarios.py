@@ -8,8 +8,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from drumline_scheduler import Admitted, BlockReason, Queue, Snapshot
+import pytest
+
+from drumline_scheduler import Admitted, BlockReason, Queue, Reclaim, Snapshot
 from tests.unit.scheduler.builders import (
+    PREEMPTS,
     admitted,
     after,
     bound,
@@ -218,6 +221,40 @@ def test_s19_one_gpu_too_few_to_reclaim_is_refused_and_nobody_leaves() -> None:
     decisions = run(snapshot, wants)
     assert decisions.preemptions == ()
     assert decisions.blocked[0].reason is BlockReason.QUOTA_EXHAUSTED
+
+
+GUARANTEED = (queue("root"), queue("be", parent="root"), queue("gu", 4, parent="root"))
+
+
+@pytest.mark.parametrize("rule", [Reclaim.ANY, Reclaim.LOWER_PRIORITY, Reclaim.FAIR_SHARE])
+def test_a_queue_without_quota_reclaims_what_its_cohort_is_guaranteed(rule: Reclaim) -> None:
+    """kueue#3948: the guarantee is the cohort's, not the queue's."""
+    best = admitted(gang("best", gpus=4, queue="be"), "n0")
+    own = queue("guq", parent="gu", preemption=replace(PREEMPTS, reclaim=rule))
+    snapshot = cluster(node("n0", gpus=4), running=(best,), queues=(*GUARANTEED, own))
+    sure = gang("sure", gpus=4, queue="guq", priority=1)
+    (preemption,) = run(snapshot, sure).preemptions
+    assert [victim.key for victim in preemption.victims] == [best.gang.key]
+    # Afterwards the borrower has no right to it.
+    world = gone(after(snapshot, [sure], run(snapshot, sure)), best)
+    again = run(world, *still_waiting([sure], run(snapshot, sure)), best.gang)
+    assert [placed.key for placed in again.placed] == [sure.key]
+    assert again.preemptions == ()
+
+
+def test_a_cohort_that_is_above_its_quota_gives_its_queue_no_right() -> None:
+    """Its sibling has the guarantee already: the queue takes it from there, not from others."""
+    best = admitted(gang("best", gpus=2, queue="be"), "n0")
+    sibling = admitted(gang("sibling", gpus=4, queue="gus"), "n1")
+    snapshot = cluster(node("n0"), node("n1", gpus=4), running=(best, sibling), queues=())
+    queues = (
+        *GUARANTEED,
+        queue("spare", 2, parent="root"),
+        queue("gus", parent="gu", preemption=PREEMPTS),
+        queue("guq", parent="gu", preemption=PREEMPTS),
+    )
+    snapshot = replace(snapshot, queues=queues)
+    assert run(snapshot, gang("x", gpus=2, queue="guq")).preemptions == ()
 
 
 def test_s20_places_that_victims_pods_still_hold_are_given_to_nobody() -> None:

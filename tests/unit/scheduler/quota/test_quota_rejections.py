@@ -11,10 +11,8 @@ import pytest
 from drumline_scheduler import (
     Blocked,
     BlockReason,
-    Decisions,
     Gang,
     Queue,
-    Reclaim,
     Remedy,
     RemedyKind,
     Role,
@@ -23,7 +21,6 @@ from drumline_scheduler import (
 from tests.property.invariants import violations
 from tests.texts import missing
 from tests.unit.scheduler.builders import (
-    PREEMPTS,
     admitted,
     after,
     cluster,
@@ -278,21 +275,3 @@ def test_a_job_that_holds_more_than_its_places_is_named_once_with_all_of_it() ->
     assert blocked.reason is BlockReason.QUOTA_EXHAUSTED
     assert blocked.blockers == ("training/gone",)
     assert "training/gone (3)" in blocked.message
-
-
-def test_a_queue_without_quota_below_a_guaranteed_cohort_is_told_how_it_reclaims() -> None:
-    best = admitted(gang("best", gpus=4, queue="be"), "n0")
-    tree = (queue("root"), queue("be", parent="root"), queue("gu", 4, parent="root"))
-    sure = gang("sure", gpus=4, queue="guq")
-
-    def answer(rule: Reclaim) -> Decisions:
-        own = queue("guq", parent="gu", preemption=replace(PREEMPTS, reclaim=rule))
-        snapshot = cluster(node("n0", gpus=4), running=(best,), queues=(*tree, own))
-        return run(snapshot, sure)
-
-    (blocked,) = answer(Reclaim.ANY).blocked
-    assert not missing(blocked.message, "cohort gu", "queue guq", "reclaim: FairShare")
-    assert not missing(str(blocked.remedy), "preemption.reclaim", "guq", "FairShare")
-    assert answer(Reclaim.FAIR_SHARE).preemptions
-    (blocked,) = answer(Reclaim.NEVER).blocked
-    assert "FairShare" not in blocked.message
