@@ -33,6 +33,9 @@ class PoolQuota(ApiModel):
     nominal_gpus: Annotated[int, Field(ge=0, le=10_000_000)]
     """Number of GPUs, or of partitions in a pool with partitions. With 0, jobs start in this pool
     only if the queue borrows."""
+    nominal_percent: Annotated[int, Field(ge=1, le=100)] | None = None
+    """Percentage of the GPUs on healthy nodes of the pool, rounded down. The quota is this number
+    or nominalGpus, whichever is larger. Unset: nominalGpus."""
     borrowing_limit_gpus: Annotated[int, Field(ge=0, le=10_000_000)] | None = None
     """Maximum number of GPUs (partitions in a pool with partitions) that jobs may hold beyond
     nominalGpus while other queues of the cohort do not use them. Unset: no limit. Needs parent."""
@@ -46,7 +49,8 @@ class PoolQuota(ApiModel):
     rules: ClassVar[tuple[Rule, ...]] = (
         # Only rules within one quota are here. Rules across queues need other objects.
         Rule(
-            rule="!has(self.lendingLimitGpus) || self.lendingLimitGpus <= self.nominalGpus",
+            rule="!has(self.lendingLimitGpus) || has(self.nominalPercent)"
+            " || self.lendingLimitGpus <= self.nominalGpus",
             message="lendingLimitGpus must be at most nominalGpus, because a queue lends only"
             " its own quota; lower it",
             field_path=".lendingLimitGpus",
@@ -62,9 +66,10 @@ class PreemptionRules(ApiModel):
     its cohort. Default: LowerPriority."""
     reclaim: Literal["Never", "LowerPriority", "Any", "FairShare"] = "Any"
     """Preemption of jobs of any priority, by which other queues of the cohort exceed their nominal
-    quota, while this queue is below its own. LowerPriority: only of jobs of lower priority, and of
-    no foreign pods. FairShare: also while this queue borrows, if the
-    weighted share of borrowed GPUs of the other queue stays larger. Default: Any."""
+    quota, while this queue is below its own, or a cohort between it and the other queue is.
+    LowerPriority: only of jobs of lower priority, and of no foreign pods. FairShare: also while
+    this queue borrows, if the weighted share of borrowed GPUs of the other queue stays larger.
+    Default: Any."""
 
 
 class ForeignPodRules(ApiModel):
@@ -123,6 +128,10 @@ class TrainingQueueSpec(ApiModel):
     """Policy for stopping the queue. Hold: no pending job starts. Running jobs continue, and their
     lost pods are replaced. HoldAndDrain: running jobs also save, release their GPUs, and wait at
     their old positions. Other queues can still borrow the unused quota. Default: None."""
+    above_quota: Literal["Keep", "Evict"] = "Keep"
+    """Treatment of running jobs that hold more than the queue may have after its quota or that of
+    its cohort was lowered. Keep: they continue, and nothing starts. Evict: the jobs above it save,
+    release their GPUs and wait, the lowest priority first. Default: Keep."""
     weight: Annotated[int, Field(ge=1, le=1_000_000)] = 1
     """Weight of the queue in its share of common GPUs, relative to its sibling queues. Used by
     fair-share ordering and by FairShare reclaim. Default: 1."""

@@ -1,9 +1,10 @@
-"""Evict running gangs because their own queue is drained or its budget has expired.
+"""Evict running gangs because their own queue is drained, over its quota or out of budget.
 
 A drained queue gives up everything that it runs. Each of its gangs is asked to save, gives its
 slots up, and waits at its old position until its queue is open again. The same happens when a spent
-budget expires (`WhenSpent.EXPIRE`). A cycle is scheduled for the time at which it is spent. In the
-cycle that evicts it, such a gang already counts as leaving. No gang is preempted for the capacity
+budget expires (`WhenSpent.EXPIRE`). A cycle is scheduled for the time at which it is spent. A queue
+that evicts above its quota gives up what it holds beyond that (`quota.excess`). In the cycle that
+evicts it, such a gang already counts as leaving. No gang is preempted for the capacity
 that it frees. It is not repaired, does not grow, and is not a victim. If its queue is opened again
 before it has left, it stays on its nodes.
 
@@ -19,6 +20,7 @@ from dataclasses import dataclass, replace
 from drumline_scheduler.decisions import QueueEviction, QueueEvictionReason
 from drumline_scheduler.faults import Stage, deciding
 from drumline_scheduler.model import Admitted, Snapshot, WhenSpent
+from drumline_scheduler.quota.excess import excess_gangs
 from drumline_scheduler.quota.usage_budgets import Budgets, next_check_at
 
 
@@ -53,13 +55,24 @@ def queue_evictions(snapshot: Snapshot, *, budgets: Budgets, now: float) -> Queu
     staying: list[str] = []
     surplus = {held.gang.surplus_of: held for held in snapshot.admitted if held.gang.surplus_of}
     # 1. Check each running gang of a queue that may give up gangs, or that was evicted before.
+    excess = excess_gangs(
+        snapshot,
+        is_gone=lambda held: (
+            (held.leaving and not held.departs)
+            or held.gang.queue in drained
+            or (held.gang.queue in expiring and budgets.expiry(held.gang) is not None)
+        ),
+    )
     for held in snapshot.admitted:
         if held.gang.surplus_of or held.set_aside:  # surplus leaves with the gang that it is beside
             continue
-        if not (held.departs or held.gang.queue in drained or held.gang.queue in expiring):
+        may_leave = held.gang.queue in drained or held.gang.queue in expiring
+        if not (held.departs or may_leave or held.gang.uid in excess):
             continue
         with deciding(held.gang, Stage.QUEUE):
-            eviction = _eviction(held, drained=drained, budgets=budgets)
+            eviction = _eviction(
+                held, drained=drained, budgets=budgets, excess=excess.get(held.gang.uid)
+            )
         if eviction is None and held.departs:
             staying.append(held.gang.uid)
         elif eviction is not None and not (held.leaving or held.is_residual):
@@ -124,8 +137,17 @@ def with_evictions(
     return replace(snapshot, admitted=tuple(map(with_eviction, snapshot.admitted)))
 
 
-def _eviction(held: Admitted, *, drained: frozenset[str], budgets: Budgets) -> QueueEviction | None:
-    """Return the eviction of a gang for its queue; None if it may run."""
+def _eviction(
+    held: Admitted, *, drained: frozenset[str], budgets: Budgets, excess: str | None
+) -> QueueEviction | None:
+    """Return the eviction of a gang for its queue; None if it may run.
+
+    Args:
+        held: the gang.
+        drained: queues that give up all gangs.
+        budgets: budgets of the queues.
+        excess: why its queue takes back its quota. None: it does not.
+    """
     gang = held.gang
     expiry = budgets.expiry(gang)
     if gang.queue in drained:
@@ -135,6 +157,8 @@ def _eviction(held: Admitted, *, drained: frozenset[str], budgets: Budgets) -> Q
         )
     elif expiry is not None:
         why, message = QueueEvictionReason.BUDGET_SPENT, expiry.message
+    elif excess is not None:
+        why, message = QueueEvictionReason.QUOTA_LOWERED, excess
     else:
         return None
     return QueueEviction(

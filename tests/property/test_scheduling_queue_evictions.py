@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from random import Random
 
 import pytest
 
-from drumline_scheduler import CycleCache, CycleInput, decide
+from drumline_scheduler import CycleCache, CycleInput, QueueEvictionReason, decide
+from drumline_scheduler.queue_evictions import with_evictions
 from tests.property.invariants import violations
 from tests.property.scheduling_worlds import Feature, World, world
 
@@ -41,3 +43,41 @@ def test_a_drained_queue_empties_starts_nothing_and_a_cache_changes_nothing(seed
     of_closed = {gang.uid for gang in item.pending if gang.queue in closed}
     assert not of_closed & {placed.uid for placed in decisions.placed}
     assert {blocked.uid for blocked in decisions.blocked} >= of_closed
+
+
+def lowered(seed: int) -> World:
+    """The same worlds: quotas are lowered below what runs, and most queues take that back."""
+    chance, given = Random(seed), drained(seed)
+    queues = tuple(
+        replace(
+            queue,
+            held=False,
+            drained=False,
+            evicts_excess=chance.random() < 0.8,
+            nominal={pool: chance.randint(0, gpus) for pool, gpus in queue.nominal.items()},
+        )
+        for queue in given.snapshot.queues
+    )
+    return replace(given, snapshot=replace(given.snapshot, queues=queues))
+
+
+def evicted_for_quota(seeds: Iterable[int]) -> int:
+    """How many gangs leave for a lowered quota; each cycle is judged."""
+    count = 0
+    for seed in seeds:
+        item = lowered(seed)
+        asked = {"pending": item.pending, "policy": item.policy, "now": item.now}
+        decisions = item.decide()
+        assert violations(snapshot=item.snapshot, decisions=decisions, **asked) == (), seed
+        why = [eviction.why for eviction in decisions.evictions]
+        count += why.count(QueueEvictionReason.QUOTA_LOWERED)
+        # Who was told is told nothing else, and nobody is told beside them.
+        going = with_evictions(item.snapshot, leaving=decisions.evictions, staying=decisions.stay)
+        again = decide(CycleInput(snapshot=going, **asked))
+        left = {each.why for each in again.evictions}
+        assert QueueEvictionReason.QUOTA_LOWERED not in left, seed
+    return count
+
+
+def test_what_runs_above_a_lowered_quota_leaves_and_nobody_else() -> None:
+    assert evicted_for_quota(range(120)) > 10

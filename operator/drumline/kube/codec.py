@@ -20,6 +20,7 @@ from drumline.kube.views import (
     ClaimView,
     ConditionView,
     ContainerView,
+    CsiNodeView,
     EventView,
     ExpressionView,
     Key,
@@ -79,6 +80,9 @@ _POD_TEXTS: Final = frozenset(
 )
 """Labels and annotations of pods that are kept. A tenant may write any others with our prefix."""
 _MAX_TERMS: Final = 64
+_MAX_DRIVERS: Final = 64
+_MAX_HANDLE_CHARS: Final = 256
+_MAX_CLAIMS: Final = 128
 # Karpenter writes it on a node whose claim has a termination grace period.
 _END_OF_NODE: Final = "karpenter.sh/nodeclaim-termination-timestamp"
 T = TypeVar("T")
@@ -193,6 +197,7 @@ def _pod_view(wire_pod: builtin.PlacedPod) -> PodView:
         disruption_reason=disrupted.reason if disrupted and _is_true(disrupted) else "",
         requests=bounded_requests(spec, status),
         channel_claim=channel_claim(status),
+        claims=_claims_of(metadata, spec),
         containers=tuple(map(_container_view, status.container_statuses or ())),
         init_containers=_init_container_views(spec, status),
         gate=gate_of(metadata, spec),
@@ -200,6 +205,17 @@ def _pod_view(wire_pod: builtin.PlacedPod) -> PodView:
         # Only pods with a deadline need the time, so the other 40,000 do not keep one.
         start_time=(status.start_time or "") if spec.active_deadline_seconds else "",
     )
+
+
+def _claims_of(metadata: Metadata, spec: builtin.PlacedPodSpec) -> tuple[str, ...]:
+    """Return the claims that a pod mounts, at most `_MAX_CLAIMS`. Most pods have none."""
+    volumes = spec.volumes or ()
+    named = [
+        each.persistent_volume_claim.claim_name for each in volumes if each.persistent_volume_claim
+    ]
+    # The controller names the claim of an ephemeral volume after pod and volume.
+    made = [f"{metadata.name}-{each.name}" for each in volumes if each.ephemeral is not None]
+    return tuple(map(sys.intern, [*named, *made][:_MAX_CLAIMS]))
 
 
 def _finalizers(metadata: Metadata) -> tuple[str, ...]:
@@ -363,7 +379,7 @@ def _storage_class_view(stored: builtin.StorageClass) -> StorageClassView:
 
 
 def _volume_view(stored: builtin.PersistentVolume) -> VolumeView:
-    metadata, affinity = stored.metadata, stored.spec.node_affinity
+    metadata, affinity, csi = stored.metadata, stored.spec.node_affinity, stored.spec.csi
     required = affinity.required if affinity is not None else None
     terms = (required.node_selector_terms or ()) if required is not None else ()
     return VolumeView(
@@ -375,6 +391,23 @@ def _volume_view(stored: builtin.PersistentVolume) -> VolumeView:
             # expressions.
             tuple(map(_expression_view, (*(t.match_expressions or ()), *(t.match_fields or ()))))
             for t in terms[:_MAX_TERMS]
+        ),
+        driver=sys.intern(csi.driver) if csi is not None else "",
+        handle=csi.volume_handle[:_MAX_HANDLE_CHARS] if csi is not None else "",
+    )
+
+
+def _csi_node_view(stored: builtin.CsiNode) -> CsiNodeView:
+    metadata = stored.metadata
+    return CsiNodeView(
+        name=metadata.name,
+        uid=metadata.uid,
+        resource_version=metadata.resource_version,
+        limits=tuple(
+            (sys.intern(driver.name), driver.allocatable.count)
+            for driver in (stored.spec.drivers or ())[:_MAX_DRIVERS]
+            # A driver without a count can attach any number.
+            if driver.allocatable is not None and driver.allocatable.count is not None
         ),
     )
 
@@ -478,6 +511,7 @@ namespace = _decoder(builtin.Identity, _namespace_view)
 priority_class = _decoder(builtin.PriorityClass, _priority_class_view)
 storage_class = _decoder(builtin.StorageClass, _storage_class_view)
 runtime_class = _decoder(builtin.RuntimeClass, _runtime_class_view)
+csi_node = _decoder(builtin.CsiNode, _csi_node_view)
 persistent_volume = _decoder(builtin.PersistentVolume, _volume_view)
 persistent_volume_claim = _decoder(builtin.PersistentVolumeClaim, _claim_view)
 event = _decoder(builtin.StoredEvent, _event_view)

@@ -145,6 +145,7 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         nominated_node: Where its scheduler keeps room for it while it is not bound.
         deletion_time: When the grace period ends (RFC 3339), empty while not terminating.
         finalizers: What holds the object of a pod whose deletion was requested.
+        claims: The PersistentVolumeClaims that it mounts, those of its own made claims among them.
         disruption_reason: The reason of a true DisruptionTarget condition, else empty.
         requests: What it takes from its node, by resource name, as kube-scheduler counts.
         channel_claim: The name of its claim of a channel; empty: none was made yet.
@@ -179,6 +180,7 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     # The scheduler's sum is stored, not the containers: it is read far more often than it changes.
     requests: dict[str, int] = {}
     channel_claim: str = ""
+    claims: tuple[str, ...] = ()
     containers: tuple[ContainerView, ...] = ()
     init_containers: tuple[ContainerView, ...] = ()
     gate: GateView | None = None
@@ -302,6 +304,8 @@ class VolumeView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     Attributes:
         affinity: The nodes that can mount it: all expressions of at least one term; empty: any. The
             key `metadata.name` means the node's name.
+        driver: The CSI driver that attaches it, empty for others.
+        handle: Its identity at the driver.
     """
 
     name: str
@@ -309,6 +313,22 @@ class VolumeView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     resource_version: str
     namespace: str = ""
     affinity: tuple[tuple[ExpressionView, ...], ...] = ()
+    driver: str = ""
+    handle: str = ""
+
+
+class CsiNodeView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """The CSI drivers of one node.
+
+    Attributes:
+        limits: The drivers with a limit, and the number of volumes that they can attach there.
+    """
+
+    name: str
+    uid: str = ""
+    resource_version: str = ""
+    namespace: str = ""
+    limits: tuple[tuple[str, int], ...] = ()
 
 
 class ClaimView(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -116,6 +116,9 @@ def quota_rows(
         {} if queue is None else {each.gpu_pool: each.nominal_gpus for each in queue.spec.quotas}
     )
     usage = [] if queue is None else queue.status.usage or []
+    # Only the operator counts the GPUs of which a quota is a percentage.
+    shares = {each.gpu_pool for each in queue.spec.quotas if each.nominal_percent} if queue else ()
+    quotas |= {each.gpu_pool: each.nominal_gpus for each in usage if each.gpu_pool in shares}
     # The operator's figure overrides the sum of places, pool by pool.
     used = {**held, **{each.gpu_pool: each.used_gpus for each in usage}}
     foreign = {each.gpu_pool: each.foreign_gpus or 0 for each in usage}

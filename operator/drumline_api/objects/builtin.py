@@ -98,6 +98,24 @@ class Affinity(ObjectPart, frozen=True):
     node_affinity: PodNodeAffinity | None = None
 
 
+class VolumeClaim(ObjectPart, frozen=True):
+    """The PersistentVolumeClaim of a pod's volume."""
+
+    claim_name: str = ""
+
+
+class Ephemeral(ObjectPart, frozen=True):
+    """A volume whose claim is made for the pod; nothing of it is read."""
+
+
+class PodVolume(ObjectPart, frozen=True):
+    """A volume of a pod, as far as it is a PersistentVolumeClaim."""
+
+    name: str = ""
+    persistent_volume_claim: VolumeClaim | None = None
+    ephemeral: Ephemeral | None = None
+
+
 class PodClaim(ObjectPart, frozen=True):
     """A resource claim of a pod."""
 
@@ -128,6 +146,7 @@ class PlacedPodSpec(PodSpec, frozen=True):
 
     # Raw fields are decoded only for pods of a queue, which are a small part of all pods.
     node_selector: msgspec.Raw = msgspec.Raw(b"null")
+    volumes: list[PodVolume] | None = None
     affinity: msgspec.Raw = msgspec.Raw(b"null")
     tolerations: msgspec.Raw = msgspec.Raw(b"null")
 
@@ -387,10 +406,18 @@ class VolumeNodeAffinity(ObjectPart, frozen=True):
     required: VolumeNodeTerms | None = None
 
 
+class CsiSource(ObjectPart, frozen=True):
+    """A volume of a CSI driver."""
+
+    driver: str = ""
+    volume_handle: str = ""
+
+
 class PersistentVolumeSpec(ObjectPart, frozen=True):
     """A PersistentVolume's spec."""
 
     node_affinity: VolumeNodeAffinity | None = None
+    csi: CsiSource | None = None
 
 
 class PersistentVolume(ObjectPart, frozen=True):
@@ -412,6 +439,32 @@ class PersistentVolumeClaim(ObjectPart, frozen=True):
 
     metadata: Metadata
     spec: VolumeClaimSpec = VolumeClaimSpec()
+
+
+class VolumeLimits(ObjectPart, frozen=True):
+    """The number of volumes that a CSI driver can attach to a node."""
+
+    count: int | None = None
+
+
+class CsiDriver(ObjectPart, frozen=True):
+    """A CSI driver of a node."""
+
+    name: str
+    allocatable: VolumeLimits | None = None
+
+
+class CsiNodeSpec(ObjectPart, frozen=True):
+    """A CSINode's spec."""
+
+    drivers: list[CsiDriver] | None = None
+
+
+class CsiNode(ObjectPart, frozen=True):
+    """A CSINode."""
+
+    metadata: Metadata
+    spec: CsiNodeSpec = CsiNodeSpec()
 
 
 class TopologyLabel(ObjectPart, frozen=True):

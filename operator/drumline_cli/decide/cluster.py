@@ -60,6 +60,7 @@ _TAINT_RULES: Final = DEVICE_TAINT_RULES[0]
 
 # Built-in kinds and ours, by group. A kind of the same name in a foreign group is ignored.
 _GROUPS: Final = {
+    "CSINode": "storage.k8s.io",
     "Namespace": "",
     "Node": "",
     "Pod": "",
@@ -404,6 +405,10 @@ def _volume_claim(state: ClusterCache, manifest: ManifestDocument) -> None:
     state.volumes.on_claim(None, _decoded(manifest, codec.persistent_volume_claim))
 
 
+def _csi_node(state: ClusterCache, manifest: ManifestDocument) -> None:
+    state.volumes.on_csi_node(None, _decoded(manifest, codec.csi_node))
+
+
 def _runtime_class(state: ClusterCache, manifest: ManifestDocument) -> None:
     state.on_runtime_class(None, _decoded(manifest, codec.runtime_class))
 
@@ -443,6 +448,7 @@ def _taint_rule(state: ClusterCache, manifest: ManifestDocument) -> None:
 
 
 _TAKE: Final[Mapping[str, Callable[[ClusterCache, ManifestDocument], None]]] = {
+    "CSINode": _csi_node,
     "Namespace": _namespace,
     "Node": _node,
     "Pod": _pod,

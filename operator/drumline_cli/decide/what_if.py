@@ -211,8 +211,14 @@ def _more_quota(manifest: ManifestDocument, change: MoreQuota) -> ManifestDocume
     if quota is None:
         quota = {"gpuPool": change.pool, "nominalGpus": 0}
         quotas.append(quota)
+    nominal = int(quota.get("nominalGpus") or 0)
+    # A percentage becomes the number of GPUs that the operator has counted.
+    if quota.pop("nominalPercent", None) is not None:
+        usage = cast("list[Mapping[str, Any]]", _fields(manifest.raw, "status").get("usage") or [])
+        counted = (each.get("nominalGpus") for each in usage if each.get("gpuPool") == change.pool)
+        nominal = max(nominal, int(next(counted, None) or 0))
     # The CRD requires a quota of zero or more.
-    quota["nominalGpus"] = max(0, int(quota.get("nominalGpus") or 0) + change.gpus)
+    quota["nominalGpus"] = max(0, nominal + change.gpus)
     return replace(manifest, raw={**manifest.raw, "spec": {**spec, "quotas": quotas}})
 
 

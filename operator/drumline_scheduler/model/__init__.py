@@ -24,6 +24,7 @@ from drumline_scheduler.model.gangs import (
     order_key,
 )
 from drumline_scheduler.model.nodes import (
+    AttachedVolumes,
     Node,
     Pool,
     Taint,
@@ -65,6 +66,7 @@ __all__ = [
     "HOUR_SECONDS",
     "Admitted",
     "AskedNodes",
+    "AttachedVolumes",
     "Budget",
     "CapacityType",
     "Gang",

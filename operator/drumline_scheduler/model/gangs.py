@@ -58,9 +58,13 @@ class VolumeReach:
 
     name: str
     """Name for messages: `volume pv-1 of claim data`."""
-    terms: tuple[tuple[NodeRequirement, ...], ...]
+    terms: tuple[tuple[NodeRequirement, ...], ...] = ()
     """A node must meet all requirements of at least one term. The key `metadata.name` is the node's
-    name."""
+    name. Empty: every node."""
+    driver: str = ""
+    """CSI driver that limits the volumes of a node (`AttachedVolumes`). '' if none does."""
+    volume: str = ""
+    """Identity of the volume at its driver. '': each pod gets a volume of its own."""
 
 
 class PredecessorState(StrEnum):
@@ -138,7 +142,7 @@ class Gang:
     affinity: tuple[tuple[NodeRequirement, ...], ...] = ()
     """Required node affinity: all requirements of at least one term. Empty: any node."""
     volumes: tuple[VolumeReach, ...] = ()
-    """Its volumes that cannot be used from every node."""
+    """Its volumes that cannot be used from every node, or that count for a limit of the nodes."""
     tolerations: tuple[Toleration, ...] = ()
     excluded_nodes: frozenset[str] = frozenset()
     """Nodes that it avoids because a GPU there failed the job."""

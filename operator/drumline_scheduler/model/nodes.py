@@ -60,6 +60,16 @@ class Toleration:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AttachedVolumes:
+    """The volumes of a CSI driver that pods of a node use, and how many may be attached."""
+
+    driver: str
+    limit: int
+    volumes: frozenset[str] = frozenset()
+    """Identities of the volumes. Two pods that use one volume count once."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
     """One node of a pool."""
 
@@ -94,6 +104,8 @@ class Node:
     closed: str = ""
     """Reason why it takes no new pods although it runs (`spot reclaim`, `maintenance`). '' if it
     takes new pods."""
+    attached: tuple[AttachedVolumes, ...] = ()
+    """Its drivers with a limit of attached volumes."""
     hides_gpus: bool = False
     """Its GPUs are devices that only claims get (Dynamic Resource Allocation), so none are counted.
     """

@@ -120,6 +120,10 @@ class Queue:
     """Its waiting gangs do not start."""
     drained: bool = False
     """Its running gangs save and leave. A drained queue is also held."""
+    evicts_excess: bool = False
+    """Its running gangs save and leave while it holds more than its quota allows."""
+    lasting_nominal: Mapping[str, int] | None = None
+    """Its quota if every node were healthy, for `evicts_excess`. None: `nominal`."""
     parent: str | None = None
     borrowing_limit: Mapping[str, int] | None = None
     """Most GPUs of a pool that it may hold above its quota. None, or a pool left out: no limit."""
@@ -137,6 +141,11 @@ class Queue:
     """Its waiting gangs do not start once the budget is spent. None: no limit."""
     price_rule: PriceRule = ANY_PRICE
     """Pools that its jobs use, by capacity type and price, and their order."""
+
+    @property
+    def lasting(self) -> Mapping[str, int]:
+        """GPUs by pool above which gangs are evicted. A short outage of nodes does not lower it."""
+        return self.nominal if self.lasting_nominal is None else self.lasting_nominal
 
     @property
     def limits_users(self) -> bool:

@@ -292,6 +292,7 @@ def _equally_eligible(before: Node, after: Node) -> bool:
         and before.taints == after.taints
         and before.tolerated == after.tolerated
         and before.outside == after.outside
+        and before.attached == after.attached
         and before.labels == after.labels
     )
 

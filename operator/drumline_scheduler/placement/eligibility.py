@@ -37,6 +37,7 @@ class Ineligibility(StrEnum):
     SELECTOR = "without the required labels"
     AFFINITY = "outside the job's node affinity"
     VOLUME = "out of reach of a volume"
+    ATTACH_LIMIT = "at the limit of attached volumes"
     RUNTIME_CLASS = "without the labels of the pool's runtime class"
     TAINT = "tainted"
     SHARED = "with shared GPUs, on which two ranks of a job could share a GPU"
@@ -80,19 +81,8 @@ class NodeFilter:
 
     def _out_of_service(self, node: Node) -> Ineligibility | None:
         # No toleration overrides these conditions, quarantine excepted.
-        if not node.ready:
-            return Ineligibility.NOT_READY
-        if node.starting:
-            return Ineligibility.STARTING
-        if node.unschedulable:
-            return Ineligibility.CORDONED
-        if node.distrusted:
-            return Ineligibility.DISTRUSTED
-        if node.closed:
-            return Ineligibility.DISRUPTED
-        if node.quarantined and not self._accepts_quarantine:
-            return Ineligibility.QUARANTINED
-        return None
+        why = out_of_service(node)
+        return None if why is Ineligibility.QUARANTINED and self._accepts_quarantine else why
 
     def _closed_to_gang(self, node: Node) -> Ineligibility | None:
         if node.name in self.excluded:
@@ -103,6 +93,8 @@ class NodeFilter:
             return Ineligibility.AFFINITY
         if self.volumes and self.unreachable(node):
             return Ineligibility.VOLUME
+        if self.volumes and node.attached and self.full_driver(node):
+            return Ineligibility.ATTACH_LIMIT
         if node.outside and not self.is_foreign:
             return Ineligibility.RUNTIME_CLASS
         ignored = () if self.is_foreign else node.tolerated
@@ -136,10 +128,24 @@ class NodeFilter:
             (
                 volume.name
                 for volume in self.volumes
-                if not any(_meets(names, term) for term in volume.terms)
+                if volume.terms and not any(_meets(names, term) for term in volume.terms)
             ),
             "",
         )
+
+    def full_driver(self, node: Node) -> str:
+        """Return the first CSI driver that can attach no more of the volumes; '' if all can.
+
+        Volumes that are attached already need no room. One pod of the gang must fit.
+        """
+        for attached in node.attached:
+            mine = [each.volume for each in self.volumes if each.driver == attached.driver]
+            shared = attached.volumes.union(filter(None, mine))
+            # Pods that use nothing new may still join.
+            needs = bool(shared - attached.volumes) or "" in mine
+            if needs and len(shared) + mine.count("") > attached.limit:
+                return attached.driver
+        return ""
 
     @property
     def _accepts_quarantine(self) -> bool:
@@ -147,6 +153,21 @@ class NodeFilter:
 
     def _repels(self, taint: Taint) -> bool:
         return taint.effect in _HARD and not any(t.tolerates(taint) for t in self.tolerations)
+
+
+def out_of_service(node: Node) -> Ineligibility | None:
+    """Return why no gang may use a node for now; None if it is in service."""
+    if not node.ready:
+        return Ineligibility.NOT_READY
+    if node.starting:
+        return Ineligibility.STARTING
+    if node.unschedulable:
+        return Ineligibility.CORDONED
+    if node.distrusted:
+        return Ineligibility.DISTRUSTED
+    if node.closed:
+        return Ineligibility.DISRUPTED
+    return Ineligibility.QUARANTINED if node.quarantined else None
 
 
 def node_filter_of(gang: Gang) -> NodeFilter:

@@ -294,6 +294,8 @@ def _closed_text(*, search: Search, node: Node) -> str | None:
     why = search.shape.node_filter.ineligibility(node)
     if why is Ineligibility.VOLUME:
         return f"out of reach of {search.shape.node_filter.unreachable(node)}"
+    if why is Ineligibility.ATTACH_LIMIT:
+        return f"{why} of {search.shape.node_filter.full_driver(node)}"
     if why is Ineligibility.RUNTIME_CLASS:
         return f"{why} {node.outside}"
     return f"{why}: {node.closed}" if why is Ineligibility.DISRUPTED else why

@@ -211,6 +211,12 @@ ACCEPTED: dict[str, dict[str, Any]] = {
         preemption={"withinQueue": "Never", "reclaim": "FairShare"},
         minRuntimeSeconds=600,
     ),
+    "a quota in percent, and the queue takes back what is above it": manifest(
+        "TrainingQueue",
+        parent="department",
+        quotas=[{"gpuPool": "gpus", "nominalGpus": 0, "nominalPercent": 40, "lendingLimitGpus": 8}],
+        aboveQuota="Evict",
+    ),
     "a queue that suspends what is idle": manifest(
         "TrainingQueue", idle={"action": "Suspend", "afterSeconds": 604_800}
     ),

@@ -114,3 +114,71 @@ def test_queues_that_are_drained_or_expired_give_up_other_workloads_too() -> Non
     assert stopped.keys() == {"research", "spent"}
     assert not missing(stopped["spent"], "queue spent")
     assert stopped_queues(site(queues=(OTHER,)), now=NOW) == {}
+
+
+SMALLER = queue("research", 4, evicts_excess=True)
+A, B, C = (
+    admitted(gang(name, gpus=gpus, priority=priority), place, gpu_seconds_at_risk=risk)
+    for name, gpus, priority, risk, place in (
+        ("a", 4, 1, 0.0, "n0"),
+        ("b", 2, 0, 9.0, "n1"),
+        ("c", 2, 0, 5.0, "n1"),
+    )
+)
+
+
+def lowered(*running: Admitted, to: Queue = SMALLER, cohort: tuple[Queue, ...] = ()) -> Snapshot:
+    nodes = (node("n0", gpus=4), node("n1", gpus=4))
+    return cluster(*nodes, queues=(to, *cohort), running=running or (A, B, C))
+
+
+def leave(snapshot: Snapshot) -> list[str]:
+    decisions = run(snapshot, gang("new"))
+    assert violations(snapshot=snapshot, pending=[gang("new")], decisions=decisions) == ()
+    assert decisions.placed == ()
+    return [eviction.key.removeprefix("training/") for eviction in decisions.evictions]
+
+
+def test_a_queue_takes_back_what_runs_above_its_lowered_quota() -> None:
+    assert leave(lowered()) == ["b", "c"]
+    assert leave(lowered(to=replace(SMALLER, nominal={"h100": 6}))) == ["c"]
+    assert leave(lowered(to=replace(SMALLER, evicts_excess=False))) == []
+    (eviction, _) = run(lowered()).evictions
+    assert eviction.why is QueueEvictionReason.QUOTA_LOWERED
+    assert not missing(eviction.message, "research", "8 GPUs", "h100", "quota of 4")
+
+
+def test_a_large_gang_spares_the_small_ones_before_it() -> None:
+    large = admitted(gang("large", gpus=4), "n0", gpu_seconds_at_risk=50.0)
+    assert leave(lowered(large, B, C)) == ["b", "c"]
+    assert leave(lowered(large, C, to=replace(SMALLER, nominal={"h100": 2}))) == ["large"]
+
+
+def test_who_was_told_first_leaves_and_one_stays_once_the_quota_is_raised() -> None:
+    leaving = [replace(each, leaving=True, departs=True) for each in (A, B)]
+    assert leave(lowered(*leaving, C)) == []
+    assert run(lowered(*leaving, C)).stay == (B.gang.uid,)
+    raised = replace(SMALLER, nominal={"h100": 8})
+    assert set(run(lowered(*leaving, C, to=raised)).stay) == {A.gang.uid, B.gang.uid}
+
+
+def test_what_is_borrowed_rightly_stays_and_what_a_cohort_has_lost_does_not() -> None:
+    lender = queue("lender", 4, parent="org")
+    member = replace(SMALLER, parent="org")
+    tree = (queue("org"), lender)
+    assert leave(lowered(to=member, cohort=tree)) == []
+    lost = (queue("org"), replace(lender, nominal={"h100": 2}))
+    assert leave(lowered(to=member, cohort=lost)) == ["c"]
+    limited = replace(member, borrowing_limit={"h100": 1})
+    assert leave(lowered(to=limited, cohort=tree)) == ["b", "c"]
+
+
+@pytest.mark.parametrize("changes", [{"is_foreign": True}, {"is_residual": True}])
+def test_what_is_no_job_makes_no_job_leave(changes: dict[str, bool]) -> None:
+    other = replace(C, preemptible=False, **changes)
+    assert leave(lowered(A, other)) == []
+
+
+def test_a_short_outage_takes_nothing_back() -> None:
+    percentage = replace(SMALLER, nominal={"h100": 2}, lasting_nominal={"h100": 8})
+    assert leave(lowered(to=percentage)) == []

@@ -15,6 +15,7 @@ from drumline.kube.device_views import DeviceSliceView, DeviceTaintRuleView, Res
 from drumline.kube.errors import Forbidden, KubeError, NotFound, Unreadable
 from drumline.kube.informer import Informer, Quarantined, Selection
 from drumline.kube.kinds import (
+    CSI_NODES,
     DEVICE_TAINT_RULES,
     GPU_POOLS,
     JOB_SETS,
@@ -36,6 +37,7 @@ from drumline.kube.kinds import (
 from drumline.kube.suspendable import decoder_of
 from drumline.kube.views import (
     ClaimView,
+    CsiNodeView,
     Key,
     NamespaceView,
     NodeView,
@@ -76,16 +78,17 @@ class DeviceInformers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VolumeInformers:
-    """Informers of volumes, storage classes and claims."""
+    """Informers of volumes, storage classes, claims and the limits of nodes."""
 
     volumes: Informer[VolumeView]
     classes: Informer[StorageClassView]
+    csi_nodes: Informer[CsiNodeView]
     claims: tuple[Informer[ClaimView], ...]
     """One informer for each namespace of the scope, or one for all namespaces."""
 
     def all(self) -> tuple[Informer[Any], ...]:
         """Return all informers."""
-        return (self.volumes, self.classes, *self.claims)
+        return (self.volumes, self.classes, self.csi_nodes, *self.claims)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -348,6 +351,7 @@ def _of_volumes(
             PERSISTENT_VOLUMES, codec.persistent_volume, on_forbidden=_warn_of_volumes
         ),
         classes=informer(STORAGE_CLASSES, codec.storage_class, on_forbidden=_warn_of_volumes),
+        csi_nodes=informer(CSI_NODES, codec.csi_node, on_forbidden=_warn_of_volumes),
         claims=tuple(claims(selection=Selection(namespace=namespace)) for namespace in scope.reads),
     )
 

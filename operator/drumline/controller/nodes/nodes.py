@@ -17,7 +17,9 @@ from typing import Final, Protocol
 import msgspec
 
 from drumline.controller.informers.runtime_classes import RuntimeClassCache
+from drumline.controller.informers.volumes import VolumeCache, attachable
 from drumline.controller.nodes.conversion import (
+    MAX_AMOUNT,
     GpuUnits,
     capped,
     held_of,
@@ -91,6 +93,10 @@ class NodeCache:
         """Time since which a pod should have been deleted, by uid."""
         self.runtime_classes = RuntimeClassCache()
         """Requirements of the pools' RuntimeClasses."""
+        self.volumes = VolumeCache()
+        """Volumes of jobs, and how many of them a node can attach."""
+        self._limited: frozenset[str] = frozenset()
+        """Drivers with a limit for which the cached values of the nodes were made."""
         self.devices = DeviceCache()
         """Devices of nodes whose GPUs are allocated by claims."""
         self._views: dict[str, NodeView] = {}
@@ -125,11 +131,12 @@ class NodeCache:
         if new is not None and new.node_name and not new.finished:
             self._pods[new.node_name][new.uid] = new
             self._values.pop(new.node_name, None)
+            self.volumes.on_pod(None, new)
 
     def _remove(self, pod: PodView) -> None:
         pods = self._pods.get(pod.node_name)
         if pods is not None:
-            pods.pop(pod.uid, None)
+            self.volumes.on_pod(pods.pop(pod.uid, None), None)
             self._expected_since.pop(pod.uid, None)
             if not pods:
                 del self._pods[pod.node_name]
@@ -255,6 +262,11 @@ class NodeCache:
         for name in [name for name, at in self._recount_at.items() if at <= now]:
             del self._recount_at[name]
             self._values.pop(name, None)
+        self.recount(self.volumes.take_changed())
+        # Every node offers each driver that has a limit somewhere.
+        if self._limited != self.volumes.limited:
+            self._limited = self.volumes.limited
+            self._values.clear()
         # Phase 2: compute the missing values. The events drop those that they change.
         for name, view in self._views.items():
             value = self._values.get(name)
@@ -342,6 +354,13 @@ class NodeCache:
             here = (self.devices.counted(pod, node=view.name) for pod in counted)
             return _use(here, units=units, offered=view.allocatable)
 
+        attached, volumes = self.volumes.attached(view.name), NOTHING
+        if self._limited:
+            limits = {attachable(driver): MAX_AMOUNT for driver in self._limited}
+            limits |= {attachable(each.driver): each.limit for each in attached}
+            view = msgspec.structs.replace(view, allocatable={**view.allocatable, **limits})
+            counts = ((attachable(each.driver), len(each.volumes)) for each in attached)
+            volumes = Resources(extended=tuple(counts))
         # Phase 2: when does time alone change the value? A pod becomes overdue, or the setup ends.
         leaving = [*role.terminating, *(each.pod for each in role.charged if each.leaving)]
         due = [setup_deadline(view, spec), *map(self._overdue_at, leaving)]
@@ -356,7 +375,7 @@ class NodeCache:
             hides_gpus=hidden,
             pool=pool,
             spec=spec,
-            used=use(pods),
+            used=use(pods) + volumes if attached else use(pods),
             terminating=use(each for each in role.terminating if self._may_end(each)),
             overdue=use(
                 each for each in role.terminating if self._may_end(each) and self._is_stuck(each)
@@ -366,6 +385,8 @@ class NodeCache:
             closed=self._closed(view.name),
             standing=self._standing(view.name),
         )
+        if attached:
+            node = replace(node, attached=attached)
         return with_runtime_class(node, self.runtime_classes.of(spec))
 
     def _standing(self, name: str) -> NodeStanding:

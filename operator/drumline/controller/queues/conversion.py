@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Final
+
 from drumline_api.money import amount, millionths
 from drumline_api.policy import SchedulingPolicy
 from drumline_api.trainingjob import TrainingJobSpec
@@ -22,10 +25,17 @@ from drumline_scheduler.model import (
     WhenSpent,
     WithinQueue,
 )
+from drumline_scheduler.placement.gpu_counts import GpuCounts
+
+_NO_GPUS: Final = GpuCounts()
 
 
 def queue_of(
-    name: str, spec: TrainingQueueSpec, *, selected: frozenset[str] = frozenset()
+    name: str,
+    spec: TrainingQueueSpec,
+    *,
+    selected: frozenset[str] = frozenset(),
+    gpus: GpuCounts = _NO_GPUS,
 ) -> Queue:
     """Convert a TrainingQueue to the scheduler's value.
 
@@ -33,17 +43,20 @@ def queue_of(
         name: name of the queue.
         spec: its spec.
         selected: namespaces that its selector matches.
+        gpus: GPUs of the pools, of which quotas may be a percentage.
     """
     # Limits that the spec leaves out are absent from the mappings: no limit.
     quotas = spec.quotas
     return Queue(
         name=name,
-        nominal={quota.gpu_pool: quota.nominal_gpus for quota in quotas},
+        nominal=nominal_of(spec, gpus.healthy),
         max_priority=spec.max_priority,
         namespaces=None if spec.is_open_to_all else selected.union(spec.namespaces or ()),
         namespace_labels=str(spec.namespace_selector or ""),
         held=spec.stop_policy != "None",
         drained=spec.stop_policy == "HoldAndDrain",
+        evicts_excess=spec.above_quota == "Evict",
+        lasting_nominal=nominal_of(spec, gpus.all) if has_percentage(spec) else None,
         parent=spec.parent,
         borrowing_limit={
             quota.gpu_pool: quota.borrowing_limit_gpus
@@ -69,6 +82,26 @@ def queue_of(
         budget=budget_of(spec),
         price_rule=price_rule_of(spec),
     )
+
+
+def has_percentage(spec: TrainingQueueSpec) -> bool:
+    """Return whether a quota of the queue follows the GPUs of its pool."""
+    return any(quota.nominal_percent is not None for quota in spec.quotas)
+
+
+def nominal_of(spec: TrainingQueueSpec, gpus: Mapping[str, int]) -> dict[str, int]:
+    """Return the nominal quota by pool.
+
+    Args:
+        spec: spec of the queue.
+        gpus: GPUs by pool, for quotas in percent.
+    """
+    return {
+        quota.gpu_pool: max(
+            quota.nominal_gpus, (quota.nominal_percent or 0) * gpus.get(quota.gpu_pool, 0) // 100
+        )
+        for quota in spec.quotas
+    }
 
 
 def price_rule_of(spec: TrainingQueueSpec | TrainingJobSpec) -> PriceRule:

@@ -52,7 +52,7 @@ def reason_to_stay(job: Job) -> str | None:
     """Return why a job that must leave can stay. None if it does not have to leave."""
     disruption = job.status.disruption
     if disruption is not None and disruption.kind is DisruptionKind.QUEUE_STOPPED:
-        return "its queue is open again"
+        return "its queue lets it run again"
     return "its destination nodes are no longer free" if is_preempted(job) else None
 
 

@@ -11,7 +11,6 @@ from collections.abc import Callable
 
 from drumline.controller.informers.namespaces import NamespaceCache
 from drumline.controller.informers.specs import PriorityCache, SpecCache
-from drumline.controller.informers.volumes import VolumeCache
 from drumline.controller.jobs.chains import Chains
 from drumline.controller.jobs.jobs import JobCache
 from drumline.controller.nodes.conversion import pool_of
@@ -88,7 +87,7 @@ class ClusterCache:
         self.pools = SpecCache(GpuPoolSpec, convert=_converted_pool)
         self.queues = SpecCache(TrainingQueueSpec, convert=queue_of)
         self.namespaces = NamespaceCache()
-        self.volumes = VolumeCache()
+        self.volumes = nodes.volumes
         self.budgets = QueueBudgets(self.queues, price_of=self._price_of)
         self.interruptions = Interruptions()
         self._priorities = PriorityCache()

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from drumline.controller.informers.namespaces import NamespaceCache
 from drumline.controller.informers.specs import PriorityCache, SpecCache
-from drumline.controller.informers.volumes import VolumeCache
+from drumline.controller.informers.volumes import VolumeCache, attachable
 from drumline.controller.jobs.chains import Chains
 from drumline.controller.jobs.conversion import added_requests, effective_priority, gang_of
 from drumline.controller.jobs.jobs import JobCache
@@ -23,7 +23,7 @@ from drumline.controller.nodes.interruptions import Interruptions
 from drumline.controller.nodes.nodes import NodeCache
 from drumline.controller.nodes.pods import JobPods, is_owned
 from drumline.controller.queues.budgets import QueueBudgets
-from drumline.controller.queues.conversion import queue_of
+from drumline.controller.queues.conversion import has_percentage, queue_of
 from drumline.controller.state.held_by_pods import HeldByPods
 from drumline.controller.state.remaining_pods import RemainingPods
 from drumline.controller.workloads.admitted import (
@@ -49,6 +49,7 @@ from drumline_api.gpupool import GpuPoolSpec
 from drumline_api.trainingqueue import TrainingQueueSpec
 from drumline_contract import Progress
 from drumline_scheduler.model import Admitted, Gang, Snapshot, Toleration, VolumeReach
+from drumline_scheduler.placement.gpu_counts import GpuCounts
 from drumline_scheduler.resources import NOTHING, Resources
 
 FIRST_BACKOFF_SECONDS = 10.0
@@ -212,15 +213,17 @@ class SnapshotBuilder:
         """Return the cluster now. O(nodes changed since the last snapshot + admitted jobs)."""
         sources, self._now = self._sources, now
         # Nodes first: computing them determines which pods are charged (`HeldByPods.held`).
-        nodes = sources.nodes.in_pools(sources.pools.by_name, roles=self._remaining.on_node)
+        nodes = tuple(sources.nodes.in_pools(sources.pools.by_name, roles=self._remaining.on_node))
+        has_percentages = any(map(has_percentage, sources.queues.by_name.values()))
+        gpus = GpuCounts.of(nodes if has_percentages else ())
         return Snapshot(
-            nodes=tuple(nodes),
+            nodes=nodes,
             pools=tuple(
                 pool_of(name, spec, lost_percent=sources.interruptions.lost_percent(name, now=now))
                 for name, spec in sources.pools.by_name.items()
             ),
             queues=tuple(
-                queue_of(name, spec, selected=sources.namespaces.selected(spec))
+                queue_of(name, spec, selected=sources.namespaces.selected(spec), gpus=gpus)
                 for name, spec in sources.queues.by_name.items()
             ),
             admitted=(*self._all_admitted(now=now), *self._held_beside(now=now)),
@@ -456,7 +459,8 @@ class SnapshotBuilder:
             preempts, refusal = made_of.permission
             gang = replace(gang, preempts=preempts, refusal=refusal)
         if made_of.volumes:
-            gang = replace(gang, volumes=made_of.volumes)
+            surplus = gang.surplus and _with_volumes(gang.surplus, made_of.volumes)
+            gang = replace(_with_volumes(gang, made_of.volumes), surplus=surplus)
         self._gangs[job.uid] = (job, made_of, gang)
         return gang
 
@@ -506,6 +510,13 @@ class SnapshotBuilder:
         refusal = refusal_for(error)
         if job.verdict != refusal and self._sources.jobs.settle(job, refusal):
             self.left_out[job.key] = refusal.message
+
+
+def _with_volumes(gang: Gang, volumes: tuple[VolumeReach, ...]) -> Gang:
+    """Return a gang with its volumes. Volumes of its pods' own are a resource of each pod."""
+    own = tuple((attachable(each.driver), 1) for each in volumes if each.driver and not each.volume)
+    per_pod = gang.per_pod + Resources(extended=own) if own else gang.per_pod
+    return replace(gang, volumes=volumes, per_pod=per_pod)
 
 
 def _is_same_version(known: Job, job: Job) -> bool:

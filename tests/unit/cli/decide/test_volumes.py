@@ -120,3 +120,92 @@ def test_the_refusal_names_claim_and_volume(
     waits = decided(tmp_path, capsys, *objects)
     assert waits["reason"] == "NodesUnavailable"
     assert not missing(waits["message"], *words)
+
+
+def a_disk(name: str = "pv-1", driver: str = "disks.example.com") -> Json:
+    volume = of("PersistentVolume", name, {"csi": {"driver": driver, "volumeHandle": name}})
+    return {**volume, "metadata": {"name": name}}
+
+
+def a_csi_node(name: str, **limits: int) -> Json:
+    drivers = [
+        {"name": f"{driver}.example.com", "nodeID": name, "allocatable": {"count": count}}
+        for driver, count in limits.items()
+    ]
+    unlimited = {"name": "files.example.com", "nodeID": name}
+    return {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "CSINode",
+        "metadata": {"name": name},
+        "spec": {"drivers": [*drivers, unlimited]},
+    }
+
+
+def a_user(node: str, *claims: str, **status: str) -> Json:
+    """A pod without GPUs that mounts claims."""
+    volumes = [{"name": claim, "persistentVolumeClaim": {"claimName": claim}} for claim in claims]
+    pod = of("Pod", f"on-{node}", {"nodeName": node, "containers": [], "volumes": volumes})
+    metadata = {"name": f"on-{node}", "namespace": "team"}
+    return {**pod, "metadata": metadata, "status": {"phase": "Running", **status}}
+
+
+def other_disks(*names: str) -> list[Json]:
+    claims = [a_claim(volumeName=f"pv-{name}") for name in names]
+    named = [
+        {**claim, "metadata": {"name": name, "namespace": "team"}}
+        for claim, name in zip(claims, names, strict=True)
+    ]
+    return [*(a_disk(f"pv-{name}") for name in names), *named]
+
+
+LIMITED = (a_disk(), BOUND, *other_disks("a", "b"), a_csi_node("n1", disks=2))
+
+
+@pytest.mark.parametrize(
+    ("objects", "nodes"),
+    [
+        ([a_user("n1", "a", "b")], ["n2"]),
+        ([a_user("n1", "a")], ["n1", "n2"]),
+        ([a_user("n1", "a", "b", phase="Succeeded")], ["n1", "n2"]),
+        ([a_user("n1", "a", "data")], ["n1", "n2"]),
+        ([a_user("n1", "a", "data"), a_csi_node("n2", disks=0)], ["n1"]),
+        ([a_user("n2", "a", "b")], ["n1", "n2"]),
+        ([a_user("n1", "a", "b"), a_disk(driver="files.example.com")], ["n1", "n2"]),
+    ],
+    ids=["reached", "room", "has ended", "attached", "none", "no limit", "other driver"],
+)
+def test_a_node_that_can_attach_no_more_volumes_is_not_chosen(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], objects: list[Json], nodes: list[str]
+) -> None:
+    single = decided(tmp_path, capsys, *LIMITED, *objects)
+    assert (single["verdict"], set(single["nodes"]) <= {*nodes}) == ("Placed", True)
+    both = decided(tmp_path, capsys, *LIMITED, *objects, nodes=2)
+    assert (both["verdict"] == "Placed") == (len(nodes) == 2)
+
+
+def test_the_refusal_names_the_driver_that_is_full(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    full = [a_csi_node(name, disks=0) for name in ("n1", "n2")]
+    waits = decided(tmp_path, capsys, *LIMITED, *full)
+    assert waits["reason"] == "NodesUnavailable"
+    assert not missing(waits["message"], "limit of attached volumes", "disks.example.com")
+
+
+@pytest.mark.parametrize(("limit", "verdict"), [(2, "Placed"), (1, "Waits")])
+def test_a_claim_that_is_made_for_each_pod_counts_for_each(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], limit: int, verdict: str
+) -> None:
+    """Two pods fit on n1 by their GPUs; each gets a volume of the limited driver."""
+    scratch = {"spec": {"accessModes": ["ReadWriteOnce"], "storageClassName": "disks",
+                        "resources": {"requests": {"storage": "1Gi"}}}}  # fmt: skip
+    template = {
+        "image": "any:1",
+        "volumes": [{"name": "scratch", "ephemeral": {"volumeClaimTemplate": scratch}}],
+        "volumeMounts": [{"name": "scratch", "mountPath": "/scratch"}],
+    }
+    storage = {**a_storage_class(), "metadata": {"name": "disks"}, "allowedTopologies": []}
+    storage["provisioner"] = "disks.example.com"
+    job = a_job("reads", nodes=2, gpusPerNode=4, nodeSelector={"rack": "r1"}, template=template)
+    objects = (*SITE, storage, a_csi_node("n1", disks=limit), job)
+    assert verdicts(capsys, "-f", written(tmp_path, *objects))["team/reads"]["verdict"] == verdict

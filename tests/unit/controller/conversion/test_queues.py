@@ -8,6 +8,7 @@ from drumline_api.trainingqueue import TrainingQueueSpec
 from drumline_scheduler.model import (
     Budget,
     MoveBudget,
+    Node,
     Ordering,
     Policy,
     PreemptionLimit,
@@ -19,6 +20,8 @@ from drumline_scheduler.model import (
     WaitingRule,
     WithinQueue,
 )
+from drumline_scheduler.placement.gpu_counts import GpuCounts
+from drumline_scheduler.resources import Resources
 
 
 def test_a_queue() -> None:
@@ -113,3 +116,22 @@ def test_the_owner_s_choices() -> None:
         moves=MoveBudget(gangs=2, gpu_seconds=5.0),
         move_back=True,
     )
+
+
+def test_a_quota_in_percent_follows_the_healthy_nodes_of_its_pool() -> None:
+    quotas = [
+        {"gpuPool": "h100", "nominalGpus": 2, "nominalPercent": 30},
+        {"gpuPool": "a100", "nominalGpus": 3},
+    ]
+    spec = TrainingQueueSpec.model_validate({"quotas": quotas, "aboveQuota": "Evict"})
+    nodes = [
+        Node(name=f"n{i}", pool="h100", allocatable=Resources(gpus=4), **changes)
+        for i, changes in enumerate([{}, {}, {"ready": False}, {"unschedulable": True}])
+    ]
+    queue = queue_of("research", spec, gpus=GpuCounts.of(nodes))
+    assert queue.nominal == {"h100": 2, "a100": 3}  # 30 % of 8 is 2.4
+    assert queue.lasting == {"h100": 4, "a100": 3}  # 30 % of 16 is 4.8
+    assert queue.evicts_excess
+    assert queue_of("research", spec).nominal == {"h100": 2, "a100": 3}
+    plain = TrainingQueueSpec.model_validate({"quotas": quotas[1:]})
+    assert queue_of("research", plain).lasting_nominal is None
