@@ -296,6 +296,7 @@ class _Operator:
                 pools=(),
                 is_tainted=lambda _: False,
                 stays=lambda _uid, _until: None,
+                members=lambda _: (),
                 workloads=self.cache.workloads,
                 suspension=suspension(self.api),
             ),

@@ -13,6 +13,9 @@
 - apiGroups: [""]
   resources: [pods/eviction]
   verbs: [create] # of queues with foreignPods.borrowed: Evict
+- apiGroups: [policy]
+  resources: [poddisruptionbudgets]
+  verbs: [list] # of groups of pods that leave whole or not at all
 {{- end }}
 - apiGroups: [""]
   resources: [secrets]

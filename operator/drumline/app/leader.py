@@ -321,6 +321,7 @@ class LeaderComponents:
                 pools=frozenset(self._term.settings.guarded_pools),
                 is_tainted=self._state.nodes.promised.__contains__,
                 stays=lambda uid, until: self._state.scheduling.foreign_pod_stays(uid, until=until),
+                members=self._state.scheduling.group_members,
                 workloads=self._state.workloads,
                 suspension=self._suspension,
             ),

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from drumline.kube.nesting import flattened
-from drumline.kube.placement import gate_of
+from drumline.kube.placement import gate_of, pod_group_of
 from drumline.kube.pod_requests import bounded_requests, channel_claim
 from drumline.kube.quantity import amount
 from drumline.kube.views import (
@@ -197,6 +197,7 @@ def _pod_view(wire_pod: builtin.PlacedPod) -> PodView:
         disruption_reason=disrupted.reason if disrupted and _is_true(disrupted) else "",
         requests=bounded_requests(spec, status),
         channel_claim=channel_claim(status),
+        group=pod_group_of(metadata, spec),
         claims=_claims_of(metadata, spec),
         containers=tuple(map(_container_view, status.container_statuses or ())),
         init_containers=_init_container_views(spec, status),

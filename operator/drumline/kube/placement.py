@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import sys
+from itertools import chain
 from typing import Final
 
 import msgspec
 from msgspec import structs
 
 from drumline.kube.views import ExpressionView, GateView, PlacementView
+from drumline_api.base import LABEL_POD_GROUP
 from drumline_api.objects import builtin
 from drumline_api.objects.base import Metadata
+from drumline_contract import plain
 
 QUEUE_GATE: Final = "drumline.dev/queue"
 """The scheduling gate that holds a pod until its queue has room."""
@@ -25,6 +29,35 @@ _EFFECTS: Final = frozenset({"", "NoSchedule", "PreferNoSchedule", "NoExecute"})
 _selector_decoder: Final = msgspec.json.Decoder(dict[str, str] | None)
 _affinity_decoder: Final = msgspec.json.Decoder(builtin.Affinity | None)
 _tolerations_decoder: Final = msgspec.json.Decoder(list[builtin.Toleration] | None)
+
+
+_GROUP_LABELS: Final = (
+    LABEL_POD_GROUP,
+    "scheduling.x-k8s.io/pod-group",
+    "pod-group.scheduling.sigs.k8s.io/name",
+)
+"""Labels of our gate, of the scheduler plugins and of Koordinator."""
+_GROUP_ANNOTATIONS: Final = ("scheduling.k8s.io/group-name", "pod-group-name")
+"""Annotations of Volcano and of the KAI Scheduler."""
+
+
+def pod_group_of(metadata: Metadata, spec: builtin.PlacedPodSpec) -> str:
+    """Return the group of pods that a scheduler places together, or ''.
+
+    Pods of one namespace with equal texts are one group.
+    """
+    native, workload = spec.scheduling_group, spec.workload_ref
+    if native is not None and native.pod_group_name:
+        name = native.pod_group_name
+    elif workload is not None and workload.name:
+        parts = (workload.name, workload.pod_group, workload.pod_group_replica_key or "")
+        name = "-".join(filter(None, parts))
+    else:
+        labels, annotations = metadata.labels or {}, metadata.annotations or {}
+        named = chain(map(labels.get, _GROUP_LABELS), map(annotations.get, _GROUP_ANNOTATIONS))
+        name = next(filter(None, named), "")
+    # A tenant writes the text.
+    return sys.intern(plain(name[:_MAX_NAME_CHARS])) if name else ""
 
 
 def gate_of(metadata: Metadata, spec: builtin.PlacedPodSpec) -> GateView | None:

@@ -145,6 +145,7 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         nominated_node: Where its scheduler keeps room for it while it is not bound.
         deletion_time: When the grace period ends (RFC 3339), empty while not terminating.
         finalizers: What holds the object of a pod whose deletion was requested.
+        group: The group of pods that its scheduler places together, empty if it has none.
         claims: The PersistentVolumeClaims that it mounts, those of its own made claims among them.
         disruption_reason: The reason of a true DisruptionTarget condition, else empty.
         requests: What it takes from its node, by resource name, as kube-scheduler counts.
@@ -180,6 +181,7 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     # The scheduler's sum is stored, not the containers: it is read far more often than it changes.
     requests: dict[str, int] = {}
     channel_claim: str = ""
+    group: str = ""
     claims: tuple[str, ...] = ()
     containers: tuple[ContainerView, ...] = ()
     init_containers: tuple[ContainerView, ...] = ()

@@ -355,8 +355,10 @@ async def delete(
     await client.send(request)
 
 
-async def evict(client: KubeClient, *, name: str, namespace: str, uid: str) -> None:
-    """Ask for the eviction of this very pod, once.
+async def evict(
+    client: KubeClient, *, name: str, namespace: str, uid: str, dry_run: bool = False
+) -> None:
+    """Ask for the eviction of this very pod, once. A dry run evicts nothing.
 
     Args:
         client: sends the requests.
@@ -381,6 +383,7 @@ async def evict(client: KubeClient, *, name: str, namespace: str, uid: str) -> N
         verb=Verb.CREATE,
         resource=PODS,
         path=PODS.path(namespace=namespace, name=name, subresource="eviction"),
+        query={"dryRun": "All"} if dry_run else {},
         body=_encode(eviction),
         sending=Sending(retry=ONCE),  # a budget's answer is no overload that passes
     )

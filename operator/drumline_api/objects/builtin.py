@@ -116,6 +116,20 @@ class PodVolume(ObjectPart, frozen=True):
     ephemeral: Ephemeral | None = None
 
 
+class SchedulingGroup(ObjectPart, frozen=True):
+    """The PodGroup of a pod (scheduling.k8s.io)."""
+
+    pod_group_name: str | None = None
+
+
+class WorkloadReference(ObjectPart, frozen=True):
+    """The group of a pod in a Workload, as Kubernetes 1.35 has it."""
+
+    name: str = ""
+    pod_group: str = ""
+    pod_group_replica_key: str | None = None
+
+
 class PodClaim(ObjectPart, frozen=True):
     """A resource claim of a pod."""
 
@@ -147,6 +161,8 @@ class PlacedPodSpec(PodSpec, frozen=True):
     # Raw fields are decoded only for pods of a queue, which are a small part of all pods.
     node_selector: msgspec.Raw = msgspec.Raw(b"null")
     volumes: list[PodVolume] | None = None
+    scheduling_group: SchedulingGroup | None = None
+    workload_ref: WorkloadReference | None = None
     affinity: msgspec.Raw = msgspec.Raw(b"null")
     tolerations: msgspec.Raw = msgspec.Raw(b"null")
 
@@ -346,6 +362,55 @@ class PriorityClass(ObjectPart, frozen=True):
     value: int
     global_default: bool = False
     preemption_policy: str | None = None
+
+
+class LabelRequirement(ObjectPart, frozen=True):
+    """One condition of a label selector."""
+
+    key: str
+    operator: str
+    values: list[str] | None = None
+
+
+class LabelSelector(ObjectPart, frozen=True):
+    """Conditions on labels: all of them."""
+
+    match_labels: dict[str, str] | None = None
+    match_expressions: list[LabelRequirement] | None = None
+
+    def __str__(self) -> str:
+        """Return the syntax of a query: `app=a,tier in (x,y),!old`. '' selects everything."""
+        texts = [f"{key}={value}" for key, value in (self.match_labels or {}).items()]
+        for each in self.match_expressions or ():
+            match each.operator:
+                case "Exists":
+                    texts.append(each.key)
+                case "DoesNotExist":
+                    texts.append(f"!{each.key}")
+                case _:
+                    values = ",".join(each.values or ())
+                    texts.append(f"{each.key} {each.operator.lower()} ({values})")
+        return ",".join(texts)
+
+
+class DisruptionBudgetSpec(ObjectPart, frozen=True):
+    """A PodDisruptionBudget's spec."""
+
+    selector: LabelSelector | None = None
+
+
+class DisruptionBudgetStatus(ObjectPart, frozen=True):
+    """A PodDisruptionBudget's status."""
+
+    disruptions_allowed: int = 0
+
+
+class DisruptionBudget(ObjectPart, frozen=True):
+    """A PodDisruptionBudget."""
+
+    metadata: Metadata
+    spec: DisruptionBudgetSpec = DisruptionBudgetSpec()
+    status: DisruptionBudgetStatus = DisruptionBudgetStatus()
 
 
 class ScopeRequirement(ObjectPart, frozen=True):

@@ -33,7 +33,7 @@ class _Holder:
 def excess_gangs(snapshot: Snapshot, *, is_gone: Callable[[Admitted], bool]) -> dict[str, str]:
     """Return the gangs that must leave because of their queue's quota, by uid, with the message.
 
-    A gang that was told to leave before is chosen before others, so no other one is told meanwhile.
+    A gang that leaves for this already is chosen before others, so no other one follows meanwhile.
     O(admitted gangs x depth), only if a queue evicts above its quota.
 
     Args:

@@ -414,3 +414,59 @@ def test_conditions_of_a_pod_that_waits_for_a_queue_are_bounded(kind: str, count
             codec.pod(_raw({"metadata": _metadata(), "spec": extra}))
     # A pod without the gate does not wait here, so it may have any number of them.
     codec.pod(_raw({"metadata": _metadata(), "spec": {**extra, "schedulingGates": None}}))
+
+
+NATIVE = {"spec": {"schedulingGroup": {"podGroupName": "ring-0"}, "containers": []}}
+OLDER = {"spec": {"workloadRef": {"name": "ring", "podGroup": "w", "podGroupReplicaKey": "1"}}}
+
+
+@pytest.mark.parametrize(
+    ("fields", "group"),
+    [
+        (NATIVE, "ring-0"),
+        (OLDER, "ring-w-1"),
+        ({"labels": {"scheduling.x-k8s.io/pod-group": "plugin"}}, "plugin"),
+        ({"labels": {"drumline.dev/pod-group": "crew"}}, "crew"),
+        ({"annotations": {"scheduling.k8s.io/group-name": "volcano"}}, "volcano"),
+        ({"annotations": {"pod-group-name": "kai"}}, "kai"),
+        ({"labels": {"app": "x"}}, ""),
+    ],
+)
+def test_the_group_of_a_pod_whatever_scheduler_it_has(fields: dict[str, Any], group: str) -> None:
+    metadata = {"name": "p", "namespace": "n", "uid": "u", "resourceVersion": "1"}
+    spec = fields.get("spec", {"containers": []})
+    named = {key: fields[key] for key in ("labels", "annotations") if key in fields}
+    document = {"metadata": {**metadata, **named}, "spec": spec, "status": {}}
+    assert codec.pod(_raw(document)).group == group
+
+
+def test_the_claims_that_a_pod_mounts_its_own_ones_included() -> None:
+    volumes = [
+        {"name": "data", "persistentVolumeClaim": {"claimName": "shared"}},
+        {"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}},
+        {"name": "tmp", "emptyDir": {}},
+    ]
+    document = {"metadata": _metadata(), "spec": {"volumes": volumes}, "status": {}}
+    assert codec.pod(_raw(document)).claims == ("shared", "llm-0-scratch")
+    many = [{"name": "x", "persistentVolumeClaim": {"claimName": f"c{i}"}} for i in range(999)]
+    document["spec"] = {"volumes": many}
+    assert len(codec.pod(_raw(document)).claims) == 128
+
+
+def test_the_limits_of_the_csi_drivers_of_a_node() -> None:
+    drivers = [
+        {"name": "disks.example.com", "nodeID": "n", "allocatable": {"count": 25}},
+        {"name": "files.example.com", "nodeID": "n"},
+        {"name": "none.example.com", "nodeID": "n", "allocatable": {}},
+        {"name": "zero.example.com", "nodeID": "n", "allocatable": {"count": 0}},
+    ]
+    limits = codec.csi_node(_raw({"metadata": _metadata(), "spec": {"drivers": drivers}})).limits
+    assert limits == (("disks.example.com", 25), ("zero.example.com", 0))
+    assert codec.csi_node(_raw({"metadata": _metadata(), "spec": {"drivers": None}})).limits == ()
+
+
+def test_a_volume_of_a_csi_driver_keeps_its_identity() -> None:
+    csi = {"driver": "disks.example.com", "volumeHandle": "vol-1", "fsType": "ext4"}
+    view = codec.persistent_volume(_raw({"metadata": _metadata(), "spec": {"csi": csi}}))
+    assert (view.driver, view.handle) == ("disks.example.com", "vol-1")
+    assert codec.persistent_volume(_raw({"metadata": _metadata(), "spec": {}})).driver == ""

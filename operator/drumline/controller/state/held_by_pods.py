@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import NamedTuple
 
 from drumline.controller.informers.specs import SpecCache
@@ -11,7 +13,15 @@ from drumline.controller.nodes.conversion import GpuUnits, held_of, seconds_of
 from drumline.controller.nodes.nodes import NodeCache
 from drumline.controller.nodes.pods import ChargedPod
 from drumline.controller.state.remaining_pods import RemainingPods
-from drumline.controller.workloads.held import Account, RemainingPod, held_by_pods, unchanged
+from drumline.controller.workloads.held import (
+    Account,
+    ForeignPod,
+    RemainingPod,
+    account_of_group,
+    held_by_group,
+    held_by_pods,
+    unchanged,
+)
 from drumline.controller.workloads.workloads import Workloads
 from drumline.kube.views import PodView
 from drumline_api.gpupool import GpuPoolSpec
@@ -24,6 +34,15 @@ class _KnownForeign(NamedTuple):
     pod: PodView
     made_of: tuple[object, ...]
     held: tuple[Admitted, ...]
+
+
+class _Member(NamedTuple):
+    """A pod of a group, where it runs, and the account that pays for it."""
+
+    node: Node
+    charged: ChargedPod
+    account: Account
+    pool: GpuPoolSpec
 
 
 class HeldByPods:
@@ -56,12 +75,20 @@ class HeldByPods:
         """Keyed by uid of the gang."""
         self._foreign: dict[str, _KnownForeign] = {}
         """Keyed by uid of the pod."""
+        self._groups: dict[str, Admitted] = {}
+        """Groups of foreign pods, keyed by uid of the gang."""
+        self._members: dict[str, tuple[ForeignPod, ...]] = {}
+        """Pods of each group, keyed by uid of the gang."""
         self._stays: dict[str, float] = {}
         """Time until which a foreign pod that could not be evicted is left alone, by uid."""
 
     def stays(self, pod_uid: str, *, until: float) -> None:
         """Exclude a foreign pod that cannot be evicted from being a victim until `until`."""
         self._stays[pod_uid] = until
+
+    def members(self, uid: str) -> tuple[ForeignPod, ...]:
+        """Return the pods of a group of foreign pods by uid of its gang, or none."""
+        return self._members.get(uid, ())
 
     def held(self, *, now: float) -> list[Admitted]:
         """Return the resources that pods hold now. O(remaining pods + foreign pods with a queue).
@@ -73,6 +100,7 @@ class HeldByPods:
         accounts: dict[str, Account] = {}
         pods: dict[str, list[RemainingPod]] = defaultdict(list)
         foreign: dict[str, _KnownForeign] = {}
+        groups: dict[tuple[str, str, str], list[_Member]] = defaultdict(list)
         for node, charged in self._nodes.charged():
             pool, account = self._pools.get(node.pool), self._remaining.account(charged.pod)
             if pool is None or account is None:
@@ -82,6 +110,11 @@ class HeldByPods:
                 # not help.
                 if charged.pod.uid in self._stays or not self._is_guarded(node.pool):
                     account = replace(account, gives_back=False)
+                pod = charged.pod
+                if pod.group:
+                    member = _Member(node, charged, account, pool)
+                    groups[pod.namespace, pod.group, account.queue].append(member)
+                    continue
                 foreign[charged.pod.uid] = self._of_foreign(node, charged, account, pool)
             else:
                 accounts[account.uid] = account
@@ -92,9 +125,54 @@ class HeldByPods:
             held for uid, account in accounts.items() for held in held_by_pods(account, pods[uid])
         ]
         self._of_jobs = unchanged(of_jobs, before=self._of_jobs)
+        self._members = {}
+        of_groups = list(
+            chain.from_iterable(
+                self._of_group(members, foreign, namespace=namespace, group=group)
+                for (namespace, group, _), members in groups.items()
+            )
+        )
+        self._groups = unchanged(of_groups, before=self._groups)
         self._foreign = foreign
         of_foreign = (held for known in foreign.values() for held in known.held)
-        return [*self._of_jobs.values(), *of_foreign]
+        return [*self._of_jobs.values(), *self._groups.values(), *of_foreign]
+
+    def _of_group(
+        self,
+        members: Sequence[_Member],
+        foreign: dict[str, _KnownForeign],
+        *,
+        namespace: str,
+        group: str,
+    ) -> Iterable[Admitted]:
+        """Return the gang of a group in each pool. Pods that leave are added to `foreign`.
+
+        It may be evicted only if all its pods may, and run in one pool.
+        """
+        by_pool: dict[str, list[_Member]] = defaultdict(list)
+        for each in members:
+            if each.charged.leaving or each.charged.hanging:
+                uid = each.charged.pod.uid
+                foreign[uid] = self._of_foreign(each.node, each.charged, each.account, each.pool)
+            else:
+                by_pool[each.node.pool].append(each)
+        gives_back = len(by_pool) == 1 and all(each.account.gives_back for each in members)
+        for here in by_pool.values():
+            account = account_of_group(here[0].account, namespace=namespace, group=group)
+            pods = [
+                replace(
+                    _remaining(each.node, each.charged, each.pool),
+                    ends_at=self._end(each.charged.pod),
+                )
+                for each in here
+            ]
+            account = replace(account, uid=f"{account.uid}/{here[0].node.pool}")
+            held = held_by_group(replace(account, gives_back=gives_back), pods)
+            self._members[held.gang.uid] = tuple(
+                ForeignPod(namespace=namespace, name=pod.name, uid=pod.uid)
+                for pod in (each.charged.pod for each in here)
+            )
+            yield held
 
     def _end(self, pod: PodView) -> float | None:
         """Return the latest end of a foreign pod, by its own limit or its Job's."""

@@ -35,7 +35,12 @@ from drumline.controller.workloads.admitted import (
     positions_of,
     with_risk,
 )
-from drumline.controller.workloads.held import account_of, held_by_lost_writes, unchanged
+from drumline.controller.workloads.held import (
+    ForeignPod,
+    account_of,
+    held_by_lost_writes,
+    unchanged,
+)
 from drumline.controller.workloads.workloads import Workloads
 from drumline.kube.views import PodView
 from drumline.lifecycle.model.chains import Standing
@@ -204,6 +209,10 @@ class SnapshotBuilder:
 
         Each is listed once for each of its specs. The reader clears it.
         """
+
+    def group_members(self, uid: str) -> tuple[ForeignPod, ...]:
+        """Return the pods of a group of foreign pods by uid of its gang, or none."""
+        return self._by_pods.members(uid)
 
     def foreign_pod_stays(self, pod_uid: str, *, until: float) -> None:
         """Exclude a foreign pod that cannot be evicted from being a victim until `until`."""

@@ -10,23 +10,30 @@ kube-scheduler would give the place to the pod that its owner creates instead, w
 evicted in turn.
 
 A pod of an admitted Job, or another kind, takes the others along: the whole workload is suspended
-again.
+again. A group of pods (`PodView.group`) leaves whole or not at all. Its budgets must let all its
+pods go, and a dry run must admit each eviction, before the first pod is evicted.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
+from itertools import chain
 from typing import Final
+
+import msgspec
 
 from drumline.controller.workloads.held import ForeignPod, foreign_pod_of
 from drumline.controller.workloads.suspension import PREEMPTED, WorkloadSuspension
 from drumline.controller.workloads.workloads import Workloads
-from drumline.kube import writes
+from drumline.kube import codec, reads, writes
 from drumline.kube.client import KubeClient
 from drumline.kube.errors import Conflict, KubeError, NotFound, NotLeader
+from drumline.kube.kinds import POD_DISRUPTION_BUDGETS, PODS
 from drumline.telemetry import logs
-from drumline_scheduler.decisions import Preemption
+from drumline_api.objects import builtin
+from drumline_scheduler.decisions import Preemption, Victim
 from drumline_scheduler.guarded_nodes import new_nodes
 
 log = logs.get("drumline.controller.workloads.evictions")
@@ -35,6 +42,7 @@ STAYS_SECONDS: Final = 60.0
 MAX_STAYS_SECONDS: Final = 3600.0
 MAX_REFUSED: Final = 1000
 """Most jobs whose refusals are remembered."""
+_budget_decoder: Final = msgspec.json.Decoder(builtin.DisruptionBudget)
 
 
 class ForeignEvictions:
@@ -45,6 +53,7 @@ class ForeignEvictions:
         pools: names of the guarded pools.
         is_tainted: returns whether kube-scheduler is kept off a node.
         stays: receives the uid of a pod that is not a victim until a time.
+        members: returns the pods of a group by uid of its gang, none for another gang.
         workloads: admitted workloads. None if workloads are not admitted.
         suspension: suspends workloads again.
     """
@@ -56,6 +65,7 @@ class ForeignEvictions:
         pools: Collection[str],
         is_tainted: Callable[[str], bool],
         stays: Callable[[str, float], None],
+        members: Callable[[str], Collection[ForeignPod]],
         workloads: Workloads | None,
         suspension: WorkloadSuspension,
     ) -> None:
@@ -63,6 +73,7 @@ class ForeignEvictions:
         self._pools = pools
         self._is_tainted = is_tainted
         self._stays = stays
+        self._members = members
         self._workloads = workloads
         self._suspension = suspension
         self._refusals: dict[str, int] = {}
@@ -75,24 +86,82 @@ class ForeignEvictions:
         for a preemption that a budget forbids. If one stays, the next cycle decides again about
         everything.
         """
-        # Phase 1: evict all at once. One that fails does not bring the others back.
-        pods = _foreign_pods(preemption)
-        why_not = self._why_not(preemption)
-        gone = await asyncio.gather(
-            *(self._evict(pod, preemption=preemption, why=why_not) for pod in pods)
-        )
-        # Phase 2: if one stays, exclude it from the next cycles.
+        # Phase 1: check groups before the first pod leaves. If one stays, all others stay, too.
+        groups = [pods for victim in preemption.victims if (pods := self._pods_of(victim))]
+        why_not, staying = self._why_not(preemption), list[ForeignPod]()
+        for group in groups:
+            why = "" if why_not or len(group) == 1 else await self._why_group_stays(group)
+            if why:
+                pod_key = f"{group[0].namespace}/{group[0].name}"
+                log.warning("foreign_group_stays", pod=pod_key, job=preemption.key, why=why)
+                staying += group
+        # Phase 2: evict all at once. One that fails does not bring the others back.
+        if not staying:
+            pods = list(chain.from_iterable(groups))
+            gone = await asyncio.gather(
+                *(self._evict(pod, preemption=preemption, why=why_not) for pod in pods)
+            )
+            staying = [pod for pod, is_gone in zip(pods, gone, strict=True) if not is_gone]
+        # Phase 3: exclude those that stay from the next cycles.
         refusals = self._refusals.pop(preemption.uid, 0)
-        if all(gone):
+        if not staying:
             return True
         while len(self._refusals) >= MAX_REFUSED:
             del self._refusals[next(iter(self._refusals))]
         self._refusals[preemption.uid] = refusals + 1
         pause = min(MAX_STAYS_SECONDS, STAYS_SECONDS * 2**refusals)
-        for pod, is_gone in zip(pods, gone, strict=True):
-            if not is_gone:
-                self._stays(pod.uid, now + pause)
+        for pod in staying:
+            self._stays(pod.uid, now + pause)
         return False
+
+    def _pods_of(self, victim: Victim) -> Sequence[ForeignPod]:
+        """Return the pods of a victim that is a group or a single pod; none for a job."""
+        single = foreign_pod_of(victim.key, victim.uid)
+        return (single,) if single is not None else tuple(self._members(victim.uid))
+
+    async def _why_group_stays(self, group: Sequence[ForeignPod]) -> str:
+        """Return why a group could not leave whole, or ''."""
+        if self._workloads and any(self._workloads.resumed_with(pod.uid) for pod in group):
+            return ""  # one write suspends all of it
+        try:
+            if why := await self._exceeded_budget(group):
+                return why
+            for pod in group:
+                with suppress(NotFound, Conflict):
+                    await writes.evict(
+                        self._client,
+                        name=pod.name,
+                        namespace=pod.namespace,
+                        uid=pod.uid,
+                        dry_run=True,
+                    )
+        except NotLeader:
+            raise
+        except KubeError as error:
+            return str(error)
+        return ""
+
+    async def _exceeded_budget(self, group: Sequence[ForeignPod]) -> str:
+        """Return the PodDisruptionBudget that does not let all pods of a group go, or ''.
+
+        A dry run counts each pod alone, so it does not notice a budget for some of them.
+        """
+        namespace, names = group[0].namespace, {pod.name for pod in group}
+        for raw in await reads.list_all(self._client, POD_DISRUPTION_BUDGETS, namespace=namespace):
+            budget = codec.decoded(_budget_decoder, raw)
+            selector, allowed = budget.spec.selector, budget.status.disruptions_allowed
+            if selector is None or allowed >= len(group):
+                continue
+            selected = await reads.list_all(
+                self._client, PODS, namespace=namespace, label_selector=str(selector)
+            )
+            concerned = len(names & {codec.identity(pod).name for pod in selected})
+            if concerned > allowed:
+                return (
+                    f"PodDisruptionBudget {budget.metadata.name} lets {allowed} of the"
+                    f" {concerned} pods of the group go"
+                )
+        return ""
 
     def _why_not(self, preemption: Preemption) -> str:
         """Return why no pod is evicted for a preemption, or ''."""
@@ -124,8 +193,3 @@ class ForeignEvictions:
             return False
         log.info("foreign_pod_evicted", pod=pod_key, by=preemption.key)
         return True
-
-
-def _foreign_pods(preemption: Preemption) -> list[ForeignPod]:
-    pods = (foreign_pod_of(victim.key, victim.uid) for victim in preemption.victims)
-    return [pod for pod in pods if pod is not None]

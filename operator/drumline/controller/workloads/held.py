@@ -16,7 +16,7 @@ from typing import Final
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.members import members_of, nodes_by_pool
 from drumline_api.jobstatus import TrainingJobStatus
-from drumline_scheduler.model import Admitted, Gang
+from drumline_scheduler.model import Admitted, Gang, Role
 from drumline_scheduler.resources import Resources
 
 FOREIGN_USER: Final = "foreign pods"
@@ -52,6 +52,8 @@ class ForeignPod:
 
 _FOREIGN: Final = "pods"
 """Marks key and uid of a foreign pod. A job's key and uid never contain it."""
+_GROUP: Final = "pod-groups"
+"""Marks the uid of a group of foreign pods."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +95,18 @@ def account_of_foreign(pod: ForeignPod, *, queue: str, gives_back: bool) -> Acco
     )
 
 
+def account_of_group(account: Account, *, namespace: str, group: str) -> Account:
+    """Return the account of a group of foreign pods, made from the account of one of them.
+
+    Pods of one group that different queues pay for are different groups.
+    """
+    return replace(
+        account,
+        key=f"{namespace}/{_FOREIGN}/{group}",
+        uid=f"{_GROUP}/{namespace}/{account.queue}/{group}",
+    )
+
+
 def foreign_pod_of(key: str, uid: str) -> ForeignPod | None:
     """Return the foreign pod of a gang's key and uid, or None for a job's gang.
 
@@ -128,6 +142,34 @@ def held_by_pods(account: Account, pods: Iterable[RemainingPod]) -> list[Admitte
         )
         for number, ((pool, leaving, requests, ends_at, hangs), own) in enumerate(by_shape.items())
     ]
+
+
+def held_by_group(account: Account, pods: Iterable[RemainingPod]) -> Admitted:
+    """Return one gang for a group of pods of one pool, which leaves whole or not at all.
+
+    The most numerous equal pods are its main pods, and all others are roles.
+    """
+    by_shape: dict[Resources, list[RemainingPod]] = {}
+    for pod in sorted(pods, key=lambda pod: pod.name):
+        by_shape.setdefault(pod.requests, []).append(pod)
+    *rarer, main = sorted(by_shape.values(), key=lambda own: (len(own), own[0].name))
+    gang = _gang(account, suffix="group", pods=len(main), per_pod=main[0].requests)
+    ends = [pod.ends_at for own in by_shape.values() for pod in own]
+    return Admitted(
+        gang=replace(
+            gang,
+            roles=tuple(
+                Role(name=own[0].name, pods=len(own), per_pod=own[0].requests) for own in rarer
+            ),
+        ),
+        pool=main[0].pool,
+        assignment=tuple(pod.node for own in (*rarer, main) for pod in own),
+        preemptible=account.gives_back,
+        # The group ends with the last of its pods.
+        ends_at=None if None in ends else max(filter(None, ends), default=None),
+        is_residual=True,
+        is_foreign=True,
+    )
 
 
 def held_by_lost_writes(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import time
+from pathlib import Path
 
 from aiohttp import web
 from aiohttp.test_utils import TestServer
@@ -30,6 +32,22 @@ def test_the_age_of_every_cache_is_a_metric_from_the_start() -> None:
     }
     assert set(ages.values()) == {float("inf")}, "none was heard of yet"
     assert {"trainingjobs", "resourceslices", "resourceclaims"} <= ages.keys()
+
+
+def test_every_kind_that_is_watched_has_a_row_in_the_table_of_objects_that_count() -> None:
+    credentials = Credentials(server="http://127.0.0.1:1", token=Token(lambda: None))
+    informers = Informers.of(
+        KubeClient(credentials), metrics=Metrics(), scope=InstallationScope(), devices=True
+    )
+    page = Path(__file__).parents[4] / "docs" / "architecture-scheduling.md"
+    table = page.read_text().partition("## Objects that count")[2]
+    rows = {row.split("|")[1].strip() for row in table.splitlines() if row.startswith("|")}
+    kinds = {
+        each.resource.kind for each in informers.all() if "drumline" not in each.resource.group
+    }
+    kinds |= {"ResourceQuota", "PodDisruptionBudget", "Secret"}  # read once, before an eviction
+    named = {kind for row in rows for kind in re.findall(r"[A-Z][A-Za-z]+", row)}
+    assert kinds - named == set()
 
 
 def test_each_namespace_of_the_scope_says_whether_it_may_be_read() -> None:

@@ -436,3 +436,72 @@ def test_a_foreign_pod_is_charged_for_resources_of_its_node_alone(state: Cluster
     state.on_pod(None, structs.replace(pod, requests=requests))
     (held,) = residual(state)
     assert (held.gpus, held.gang.per_pod.extended) == (1, ())
+
+
+def grouped(name: str, *, gpus: int = 2, node: str = "node-0", group: str = "ring") -> PodView:
+    pod = running_pod(name, gpus=gpus, labels=NAMES_RESEARCH)
+    return structs.replace(pod, group=group, node_name=node)
+
+
+def test_pods_of_a_group_are_one_gang_that_leaves_whole(state: ClusterCache) -> None:
+    spec = queue_view().spec | {"foreignPods": {"borrowed": "Evict"}}
+    state.on_queue(queue_view(), structs.replace(queue_view(), spec=spec))
+    pods = [grouped("r-0"), grouped("r-1", node="node-1"), grouped("head", gpus=1)]
+    for pod in pods:
+        state.on_pod(None, pod)
+
+    def gangs(now: float = NOW) -> list[Admitted]:
+        return [held for held in state.scheduling.snapshot(now=now).admitted if held.is_foreign]
+
+    (group,) = gangs()
+    assert (group.gang.key, group.gang.queue, group.gpus) == ("other/pods/ring", "research", 5)
+    assert (sorted(group.assignment), group.preemptible) == (["node-0", "node-0", "node-1"], True)
+    members = state.scheduling.group_members(group.gang.uid)
+    assert {each.name for each in members} == {"r-0", "r-1", "head"}
+    assert gangs()[0] is group  # unchanged objects are recognised by identity
+    # One pod that could not be evicted keeps all of them.
+    state.scheduling.foreign_pod_stays(pods[2].uid, until=NOW + 60)
+    assert [each.preemptible for each in gangs()] == [False]
+    # A pod that leaves is no part of what can be evicted.
+    leaving = structs.replace(pods[1], terminating=True)
+    state.on_pod(pods[1], leaving)
+    rest, alone = sorted(gangs(NOW + 60), key=lambda held: -held.gpus)
+    assert (rest.gpus, rest.preemptible) == (3, True)
+    assert (alone.gang.key, alone.leaving) == ("other/pods/r-1", True)
+
+
+def test_groups_of_other_namespaces_or_names_are_other_gangs(state: ClusterCache) -> None:
+    state.on_pod(None, grouped("a"))
+    state.on_pod(None, grouped("b", group="other"))
+    state.on_pod(None, running_pod("c", gpus=1, labels=NAMES_RESEARCH))
+    held = [each for each in state.scheduling.snapshot(now=NOW).admitted if each.is_foreign]
+    keys = {each.gang.key for each in held}
+    assert keys == {"other/pods/ring", "other/pods/other", "other/pods/c"}
+    assert held_gpus(state) == 5
+
+
+@pytest.mark.parametrize(("nominal", "victims"), [(0, ["other/pods/ring"]), (2, [])])
+def test_a_job_reclaims_a_group_that_borrows_whole_or_not_at_all(
+    nominal: int, victims: list[str]
+) -> None:
+    """The group of 4 borrows all of them, or 2 while the others are its queue's own."""
+    state = filled(cache(), quota=nominal)
+    queues = {
+        "research": {"foreignPods": {"borrowed": "Evict"}, "parent": "org"},
+        "lender": {"parent": "org"},
+        "org": {},
+    }
+    for (name, more), gpus in zip(queues.items(), (nominal, 4 - nominal, 0), strict=True):
+        view = queue_view(name, gpus=gpus)
+        state.on_queue(None, structs.replace(view, spec=view.spec | more))
+    for pod in (grouped("r-0"), grouped("r-1", node="node-1")):
+        state.on_pod(None, pod)
+    state.on_job(None, job_view(queue="lender", nodes=1, gpusPerNode=2))
+    cycle = CycleInput(
+        snapshot=state.scheduling.snapshot(now=NOW),
+        pending=state.scheduling.pending(),
+        policy=Policy(),
+        now=NOW,
+    )
+    preemptions = decide(cycle).preemptions
+    assert [victim.key for each in preemptions for victim in each.victims] == victims

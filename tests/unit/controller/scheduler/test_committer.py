@@ -174,6 +174,7 @@ async def site(
                 pools=(),
                 is_tainted=lambda _: False,
                 stays=lambda _uid, _until: None,
+                members=lambda _: (),
                 workloads=None,
                 suspension=WorkloadSuspension(
                     client=client, recorder=EventRecorder(client, instance="test")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -18,6 +18,7 @@ from drumline.controller.workloads.evictions import (
     STAYS_SECONDS,
     ForeignEvictions,
 )
+from drumline.controller.workloads.held import ForeignPod
 from drumline.controller.workloads.suspension import WorkloadSuspension
 from drumline.kube.client import KubeClient
 from drumline.kube.credentials import Credentials, Token
@@ -44,6 +45,12 @@ class Site:
     answers: dict[str, int] = field(default_factory=dict[str, int])
     """By pod: the code where it is not 201."""
     asked: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    rehearsed: list[str] = field(default_factory=list[str])
+    """Pods whose eviction was tried without effect."""
+    groups: dict[str, list[ForeignPod]] = field(default_factory=dict[str, list[ForeignPod]])
+    budgets: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    selected: list[str] = field(default_factory=list[str])
+    """Pods that a budget selects."""
     stay: dict[str, float] = field(default_factory=dict[str, float])
     tainted: set[str] = field(default_factory=lambda: {"n"})
 
@@ -54,9 +61,20 @@ async def site() -> AsyncIterator[Site]:
     runner = web.AppRunner(app)
 
     async def evict(request: web.Request) -> web.Response:
-        made.asked.append(json.loads(await request.read()))
+        if request.query.get("dryRun") == "All":
+            made.rehearsed.append(request.match_info["name"])
+        else:
+            made.asked.append(json.loads(await request.read()))
         code = made.answers.get(request.match_info["name"], 201)
         return web.json_response({"message": "no", "code": code}, status=code)
+
+    async def budgets(_: web.Request) -> web.Response:
+        return web.json_response({"metadata": {"resourceVersion": "1"}, "items": made.budgets})
+
+    async def pods(request: web.Request) -> web.Response:
+        assert request.query["labelSelector"] == "app=ray,tier in (a,b),!old"
+        items = [{"metadata": {"name": name, "namespace": "team"}} for name in made.selected]
+        return web.json_response({"metadata": {"resourceVersion": "1"}, "items": items})
 
     async def read(_: web.Request) -> web.Response:
         return web.json_response(made.job)
@@ -69,6 +87,8 @@ async def site() -> AsyncIterator[Site]:
         return web.json_response(body)
 
     app.router.add_post("/api/v1/namespaces/team/pods/{name}/eviction", evict)
+    app.router.add_get("/apis/policy/v1/namespaces/team/poddisruptionbudgets", budgets)
+    app.router.add_get("/api/v1/namespaces/team/pods", pods)
     app.router.add_get("/apis/batch/v1/namespaces/team/jobs/train", read)
     app.router.add_put("/apis/batch/v1/namespaces/team/jobs/train", write)
     async with AsyncExitStack() as stack:
@@ -79,6 +99,7 @@ async def site() -> AsyncIterator[Site]:
         credentials = Credentials(server=server, token=Token(lambda: None))
         client = await stack.enter_async_context(KubeClient(credentials))
         stay: dict[str, float] = {}
+        groups: dict[str, list[ForeignPod]] = {}
         tainted = {"n"}
         state = two_nodes(quota=16)
         recorder = EventRecorder(client, instance="test")
@@ -87,10 +108,11 @@ async def site() -> AsyncIterator[Site]:
             pools={"shared"},
             is_tainted=tainted.__contains__,
             stays=stay.__setitem__,
+            members=lambda uid: groups.get(uid, ()),
             workloads=workloads(state),
             suspension=WorkloadSuspension(client=client, recorder=recorder),
         )
-        made = Site(evictions, state, stay=stay, tainted=tainted)
+        made = Site(evictions, state, groups=groups, stay=stay, tainted=tainted)
         yield made
 
 
@@ -213,3 +235,59 @@ async def test_a_job_that_is_gone_or_suspended_already_needs_no_write(
     before = json.dumps(site.job)
     assert await site.evictions.evict(preemption("a"), now=NOW)
     assert json.dumps(site.job) == before
+
+
+def for_group(site: Site, *names: str) -> Preemption:
+    """A preemption whose victims are a group of these pods and the single pod chat."""
+    pods = [ForeignPod(namespace="team", name=name, uid=f"uid-{name}") for name in names]
+    site.groups["pod-groups/g"] = pods
+    group = Victim(
+        key="team/pods/ring",
+        uid="pod-groups/g",
+        gpus=len(names),
+        gpu_seconds_lost=0.0,
+        why=VictimReason.BORROWED,
+    )
+    single = preemption("chat")
+    return replace(single, victims=(*single.victims, group))
+
+
+def a_budget(*, allowed: int, selector: dict[str, Any] | None = None) -> dict[str, Any]:
+    expressions = [
+        {"key": "tier", "operator": "In", "values": ["a", "b"]},
+        {"key": "old", "operator": "DoesNotExist"},
+    ]
+    chosen = {"matchLabels": {"app": "ray"}, "matchExpressions": expressions}
+    return {
+        "metadata": {"name": "ring", "namespace": "team"},
+        "spec": {"selector": selector or chosen},
+        "status": {"disruptionsAllowed": allowed},
+    }
+
+
+async def test_a_group_is_evicted_as_a_whole_after_a_dry_run_of_all_its_pods(site: Site) -> None:
+    assert await site.evictions.evict(for_group(site, "r-0", "r-1", "r-2"), now=NOW)
+    assert site.rehearsed == ["r-0", "r-1", "r-2"]
+    assert {each["metadata"]["name"] for each in site.asked} == {"chat", "r-0", "r-1", "r-2"}
+
+
+@pytest.mark.parametrize(
+    ("allowed", "selected", "leaves"),
+    [(1, ["r-0", "r-1", "r-2"], False), (1, ["r-0", "x"], True), (0, ["x"], True),
+     (2, ["r-0", "r-1", "r-2"], False), (3, ["r-0", "r-1", "r-2"], True)],
+)  # fmt: skip
+async def test_a_group_leaves_only_if_its_budgets_let_all_of_it_go(
+    site: Site, allowed: int, selected: list[str], *, leaves: bool
+) -> None:
+    site.budgets, site.selected = [a_budget(allowed=allowed)], selected
+    assert await site.evictions.evict(for_group(site, "r-0", "r-1", "r-2"), now=NOW) is leaves
+    if not leaves:
+        assert (site.asked, site.rehearsed) == ([], [])
+        assert site.stay.keys() == {"uid-r-0", "uid-r-1", "uid-r-2"}
+
+
+async def test_a_group_of_which_one_pod_may_not_be_evicted_stays_whole(site: Site) -> None:
+    site.answers["r-1"] = 403
+    assert not await site.evictions.evict(for_group(site, "r-0", "r-1"), now=NOW)
+    assert site.asked == []
+    assert site.stay.keys() == {"uid-r-0", "uid-r-1"}
