@@ -358,13 +358,14 @@ async def delete(
 async def evict(
     client: KubeClient, *, name: str, namespace: str, uid: str, dry_run: bool = False
 ) -> None:
-    """Ask for the eviction of this very pod, once. A dry run evicts nothing.
+    """Ask for the eviction of this very pod, once.
 
     Args:
         client: sends the requests.
         name: name of the pod.
         namespace: namespace of the pod.
         uid: uid that the pod must have.
+        dry_run: whether to ask only whether the pod could be evicted.
 
     Raises:
         TooManyRequests: A PodDisruptionBudget denies it now.
