@@ -38,7 +38,9 @@ def queue_rows(cluster: ClusterObjects, *, only: str | None = None) -> tuple[Que
     # Jobs that hold places count as admitted, also while they recover.
     admitted = Counter(job.spec.queue for job in cluster.jobs if job.held_places is not None)
     # A queue that only jobs name still gets a row, so that a typo is visible.
-    names = sorted({*known, *waiting} if only is None else {only} & {*known, *waiting})
+    # A queue that the reader may not list still holds GPUs.
+    all_names = {*known, *waiting, *held}
+    names = sorted(all_names if only is None else {only} & all_names)
     rows: list[QueueRow] = []
     for name in names:
         quotas = quota_rows(known.get(name), held.get(name, {}), units)
@@ -54,6 +56,7 @@ def queue_rows(cluster: ClusterObjects, *, only: str | None = None) -> tuple[Que
                 waiting_workloads=_workloads(known.get(name)),
                 budget=budget_row(known.get(name), now=cluster.as_of),
                 stop_policy=plain(known[name].spec.stop_policy) if name in known else "None",
+                is_known=name in known,
             )
         )
     return tuple(rows)
@@ -147,7 +150,11 @@ def held_by_queue(jobs: Iterable[JobObject], units: PoolUnits) -> Mapping[str, M
 
 
 def share_rows(cluster: ClusterObjects) -> tuple[ShareRow, ...]:
-    """Return a row for each queue: its part of the cohort's use, and the share of its weight."""
+    """Return a row for each queue: its part of the cohort's use, and the share of its weight.
+
+    A queue that only jobs name has no quota and no share. It does not exist, or may not be
+    read.
+    """
     known = {queue.metadata.name: queue for queue in cluster.queues}
     # The tree is built once: `_due` walks it for each queue.
     tree = {name: _ancestors(name, known) for name in known}
@@ -159,24 +166,28 @@ def share_rows(cluster: ClusterObjects) -> tuple[ShareRow, ...]:
     # Idle queues have no claim, so they would only dilute the shares of the others.
     busy = {name for name in known if any(held.get(name, {}).values()) or waiting.get(name)}
     rows: list[ShareRow] = []
-    # Queues of a cohort are listed together.
-    for name, queue in sorted(known.items(), key=lambda entry: (cohorts[entry[0]], entry[0])):
-        members = [member for member in known if cohorts[member] == cohorts[name]]
-        due = _due(name, known, tree, busy=busy)
+    # Queues of a cohort are listed together. Those that only jobs name come last.
+    names = sorted(known, key=lambda name: (cohorts[name], name))
+    for name in (*names, *sorted({*held, *waiting} - known.keys())):
+        queue, cohort = known.get(name), cohorts.get(name, name)
+        due = 0.0 if queue is None else _due(name, known, tree, busy=busy)
         # Shares are of the cohort's own use. Cohorts do not compete.
-        whole = sum(had[member] for member in members)
-        mine = had[name] / whole if whole else None
+        whole = sum(had[member] for member in known if cohorts[member] == cohort)
+        mine = had[name] / whole if whole and queue is not None else None
         quotas = quota_rows(queue, held.get(name, {}), units)
         nominal = {quota.pool: quota.nominal_gpus for quota in quotas}
         used = {quota.pool: quota.used_gpus for quota in quotas}
         # Borrowing is per pool: idle quota in one pool does not offset use in another.
-        borrowed = {pool: max(0, gpus - nominal[pool]) for pool, gpus in used.items()}
+        borrowed = {
+            pool: max(0, gpus - nominal[pool]) if queue is not None else 0
+            for pool, gpus in used.items()
+        }
         line = _line(waiting, name, now=cluster.as_of, units=units)
         rows.append(
             ShareRow(
                 queue=plain(name),
-                cohort=plain(cohorts[name]),
-                weight=queue.spec.weight,
+                cohort=plain(cohort),
+                weight=0 if queue is None else queue.spec.weight,
                 nominal_gpus=units.in_gpus(nominal),
                 used_gpus=units.in_gpus(used),
                 borrowed_gpus=units.in_gpus(borrowed),
@@ -197,6 +208,7 @@ def share_rows(cluster: ClusterObjects) -> tuple[ShareRow, ...]:
                     for pool, gpus in sorted(used.items())
                     if gpus
                 ),
+                is_known=queue is not None,
             )
         )
     return tuple(rows)

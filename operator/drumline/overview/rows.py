@@ -216,7 +216,7 @@ class QuotaRow(OverviewRow, frozen=True, kw_only=True):
         foreign_gpus: part of used_gpus that foreign pods hold.
         parts_per_gpu: 1, or the parts of a GPU in a pool with partitions, in which all figures are
             parts.
-        is_known: false if the queue was deleted, or is not readable by you.
+        is_known: false if the queue does not exist, or is not readable by you.
     """
 
     pool: str
@@ -264,6 +264,7 @@ class QueueRow(OverviewRow, frozen=True, kw_only=True):
         waiting_workloads: the first of these workloads.
         budget: its budget. Absent without a budget.
         stop_policy: None, Hold (nothing starts) or HoldAndDrain (running jobs leave too).
+        is_known: false if the queue does not exist, or is not readable by you.
     """
 
     queue: str
@@ -275,6 +276,7 @@ class QueueRow(OverviewRow, frozen=True, kw_only=True):
     waiting_workloads: tuple[WorkloadRow, ...] = ()
     budget: BudgetRow | None = None
     stop_policy: str = "None"
+    is_known: bool = True
 
 
 class HolderRow(OverviewRow, frozen=True, kw_only=True):
@@ -423,6 +425,8 @@ class ShareRow(OverviewRow, frozen=True, kw_only=True):
         next_start: expected start of that job.
         next_start_by: 90th percentile of the forecasts of its start.
         parts: pools whose GPUs its share adds up, each with its weight.
+        is_known: false if the queue does not exist, or is not readable by you. Its quota, weight and
+            share are then 0, because they are not known.
     """
 
     queue: str
@@ -439,6 +443,7 @@ class ShareRow(OverviewRow, frozen=True, kw_only=True):
     next_start: float | None = None
     next_start_by: float | None = None
     parts: tuple[SharePart, ...] = ()
+    is_known: bool = True
 
 
 class GanttBar(OverviewRow, frozen=True, kw_only=True):

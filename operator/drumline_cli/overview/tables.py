@@ -109,7 +109,7 @@ def queues(rows: Sequence[QueueRow], *, now: float) -> str:
 def _queue_head(row: QueueRow) -> str:
     # A deleted queue may still have jobs. Its line must remain visible.
     quotas = ", ".join(map(quota_sentence, row.quotas)) or (
-        "the queue does not exist, or has no quota"
+        "the queue has no quota" if row.is_known else f"the queue is {NOT_READABLE}"
     )
     budget = budget_text(row.budget)
     workloads = f" and {many(row.workloads, 'other workload')}" if row.workloads else ""
@@ -138,6 +138,8 @@ def stop_text(row: QueueRow) -> str:
             return ""
 
 
+NOT_READABLE: Final = "not readable by you, or does not exist"
+"""Remark on a queue that only jobs name. RBAC hides objects, so the two cases look alike."""
 _REFILLS: Final = {"Weekly": "a week", "Monthly": "a month"}
 _USERS: Final = 4
 """Maximum number of named users."""
@@ -202,7 +204,7 @@ def quota_sentence(quota: QuotaRow) -> str:
     # A reader without rights on TrainingQueues still sees jobs. The quota is unknown then.
     if not quota.is_known:
         used = many(quota.used_gpus, "GPU")
-        return f"{used} of {quota.pool} held{foreign}; the quota is not readable by you, or deleted"
+        return f"{used} of {quota.pool} held{foreign}; the quota is {NOT_READABLE}"
     return f"{quota.used_gpus} of {whole} of {quota.pool} held{foreign}"
 
 
@@ -316,10 +318,10 @@ def shares(rows: Sequence[ShareRow], *, now: float) -> str:
         (
             row.queue,
             row.cohort,
-            f"{round(row.used_gpus, 2):g}/{round(row.nominal_gpus, 2):g}",
-            f"{round(row.borrowed_gpus, 2):g}",
-            str(row.weight),
-            percent(row.due),
+            f"{round(row.used_gpus, 2):g}/{_if_known(row, f'{round(row.nominal_gpus, 2):g}')}",
+            _if_known(row, f"{round(row.borrowed_gpus, 2):g}"),
+            _if_known(row, str(row.weight)),
+            _if_known(row, percent(row.due)),
             _NOTHING if row.had is None else percent(row.had),
             # A positive value means that the queue received less than its share.
             _NOTHING if row.owed is None else f"{row.owed * 100:+.1f} %",
@@ -327,7 +329,13 @@ def shares(rows: Sequence[ShareRow], *, now: float) -> str:
         )
         for row in rows
     ]
-    return _text([heads, *cells], left=(0, 1, 8)) + _sums(rows)
+    unknown = ", ".join(row.queue for row in rows if not row.is_known)
+    remark = f"?: the queue is {NOT_READABLE}: {unknown}\n" if unknown else ""
+    return _text([heads, *cells], left=(0, 1, 8)) + remark + _sums(rows)
+
+
+def _if_known(row: ShareRow, text: str) -> str:
+    return text if row.is_known else "?"
 
 
 def _sums(rows: Sequence[ShareRow]) -> str:

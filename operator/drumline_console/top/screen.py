@@ -98,7 +98,8 @@ def _title(rows: TopRows) -> str:
 class _Bar:
     name: str
     used: float
-    of: float
+    of: float | None
+    """None: it is not readable."""
     remark: str
 
 
@@ -122,7 +123,9 @@ def _queues(queues: Sequence[QueueRow]) -> Iterator[_Bar]:
     # Queues with the longest line come first, because they need attention.
     for queue in sorted(queues, key=lambda each: (-each.waiting_gpus, each.queue)):
         foreign = sum(quota.foreign_gpus / quota.parts_per_gpu for quota in queue.quotas)
+        nominal = sum(quota.nominal_gpus / quota.parts_per_gpu for quota in queue.quotas)
         remarks = (
+            "" if queue.is_known else f"the quota is {tables.NOT_READABLE}",
             f"{_number(foreign)} by foreign pods" if foreign else "",
             f"{many(len(queue.waiting), 'job')} in line" if queue.waiting else "",
             f"{many(queue.workloads, 'other workload')} in line" if queue.workloads else "",
@@ -130,7 +133,7 @@ def _queues(queues: Sequence[QueueRow]) -> Iterator[_Bar]:
         yield _Bar(
             name=f"queue {queue.queue}",
             used=sum(quota.used_gpus / quota.parts_per_gpu for quota in queue.quotas),
-            of=sum(quota.nominal_gpus / quota.parts_per_gpu for quota in queue.quotas),
+            of=nominal if queue.is_known else None,
             remark=", ".join(filter(None, remarks)),
         )
 
@@ -139,12 +142,16 @@ def _number(amount: float) -> str:
     return gpus(amount).partition(" ")[0]
 
 
+def _whole(bar: _Bar) -> str:
+    return "?" if bar.of is None else _number(bar.of)
+
+
 def _bars(*groups: Iterable[_Bar]) -> list[str]:
     """Return bars below each other, the first of each group, with the number of further bars."""
     cells: list[tuple[str, str, str, str]] = []
     for group in map(list, groups):
         cells += [
-            (each.name, _filled(each), f"{_number(each.used)} of {_number(each.of)}", each.remark)
+            (each.name, _filled(each), f"{_number(each.used)} of {_whole(each)}", each.remark)
             for each in group[:_MOST_BARS]
         ]
         if len(group) > _MOST_BARS:

@@ -22,7 +22,7 @@ from drumline.overview.rows import JobRow, NodeRow, QueueRow, QuotaRow, ShareRow
 from drumline.overview.why import why_card
 from drumline_cli.formatting import duration, gpus, gpus_of, many, percent
 from drumline_cli.markup import Markup, element, joined
-from drumline_cli.overview.tables import budget_text, dated, starts, stop_text
+from drumline_cli.overview.tables import NOT_READABLE, budget_text, dated, starts, stop_text
 from drumline_cli.report import html
 from drumline_cli.report.builder import build_report
 from drumline_cli.report.burn_down import burn_down
@@ -183,6 +183,7 @@ def refused(reason: str, *, title: str, up: str) -> str:
 def _queue(row: QueueRow, *, now: float) -> Markup:
     # Text above the table: quotas, budget and stopPolicy, each on a line.
     lines = [_quota(each) for each in row.quotas]
+    lines += [] if row.quotas or row.is_known else [f"The queue is {NOT_READABLE}."]
     lines += [text for text in (budget_text(row.budget), stop_text(row)) if text]
     listed = element("ul", *(element("li", line) for line in lines), class_="quotas")
     quotas = joined(listed, burn_down(row.queue, row.budget) if row.budget else "")
@@ -300,7 +301,7 @@ def _shares(rows: Sequence[ShareRow], *, now: float) -> Markup:
         (
             row.queue,
             row.cohort,
-            percent(row.due),
+            percent(row.due) if row.is_known else NOT_READABLE,
             NOTHING if row.had is None else percent(row.had),
             NOTHING if row.owed is None else f"{row.owed * 100:+.1f} %",
             f"{row.next_job}, {starts(row, now=now)}" if row.next_job else "nobody waits",

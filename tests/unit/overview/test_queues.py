@@ -237,6 +237,22 @@ def test_a_quota_that_the_reader_may_not_read_is_not_0() -> None:
     assert not missing(said, "8 GPUs of gpus held", "not readable by you")
 
 
+def test_share_and_queue_show_a_queue_that_the_reader_may_not_read() -> None:
+    waits = a_job("waits", spec={"queue": "hidden"}, status=WAITS)
+    cluster = a_cluster(
+        a_queue("nlp"), a_job("runs", spec={"queue": "secret"}, status=running()), waits
+    )
+    shown = {row.queue: (row.used_gpus, row.is_known) for row in share_rows(cluster)}
+    assert shown == {"nlp": (0, True), "hidden": (0, False), "secret": (8, False)}
+    _, nlp, hidden, secret, remark, *_ = tables.shares(share_rows(cluster), now=NOW).splitlines()
+    assert "?" not in nlp
+    assert hidden.split()[2:] == ["0/?", "?", "?", "?", "-", "-", "team/waits,", "not", "known"]
+    assert secret.split()[2:8] == ["8/?", "?", "?", "?", "-", "-"]
+    assert not missing(remark, "not readable by you", "hidden", "secret")
+    said = tables.queues(queue_rows(cluster), now=NOW)
+    assert said.count("not readable by you") == 2
+
+
 def test_the_order_without_priority_classes_is_that_of_the_statuses() -> None:
     jobs = [
         a_job(name, spec={"priorityClassName": name}, status={**WAITS, "priority": priority})

@@ -100,6 +100,12 @@ def test_what_foreign_pods_hold_stands_beside_the_bar_of_their_queue(rows: TopRo
     assert not missing(screen[2], "3", "1 job")
 
 
+def test_a_quota_that_the_reader_may_not_read_is_not_0(rows: TopRows) -> None:
+    hidden = queue_rows(a_cluster(*(each for each in OBJECTS if each["kind"] != "TrainingQueue")))
+    (bar,) = (line for line in render(replace(rows, queues=hidden), width=200) if "queue " in line)
+    assert not missing(bar, "8 of ?", "not readable by you", "1 job in line")
+
+
 @pytest.mark.parametrize(("width", "height"), [(40, 8), (80, 24), (10, 3), (1, 1)])
 def test_it_fits_the_terminal(rows: TopRows, width: int, height: int) -> None:
     screen = render(many(rows), width=width, height=height)
