@@ -242,3 +242,33 @@ def _top(cluster: ClusterObjects) -> TopRows:
         nodes=node_rows(cluster),
         queues=queue_rows(cluster),
     )
+
+
+@pytest.mark.parametrize("kind", ["TrainingQueue", "GpuPool"])
+async def test_metrics_show_jobs_whose_queue_or_pool_was_deleted(kind: str) -> None:
+    """The alerts DrumlineQueueDeletedInUse and DrumlinePoolDeletedInUse compare these series."""
+    scene = next(scene for scene in map(told_cluster, range(99)) if _runs(scene))
+    job = _runs(scene)[0]
+    queue, pool = job["spec"]["queue"], job["status"]["assignment"]["gpuPool"]
+    gone = queue if kind == "TrainingQueue" else pool
+    scene.objects = [
+        each for each in scene.objects if (each["kind"], each["metadata"]["name"]) != (kind, gone)
+    ]
+    metrics = Metrics()
+    await written(scene, metrics=metrics)
+    samples = [sample for family in metrics.registry.collect() for sample in family.samples]
+
+    def named(name: str, **labels: str) -> bool:
+        return any(
+            sample.name == name and labels.items() <= sample.labels.items() for sample in samples
+        )
+
+    name = job["metadata"]["name"]
+    assert named("drumline_job_gpus", training_job=name, queue=queue)
+    assert named("drumline_job_info", training_job=name, gpu_pool=pool)
+    assert named("drumline_queue_gpus", queue=queue) == (kind == "GpuPool")
+    assert named("drumline_pool_gpus", gpu_pool=pool) == (kind == "TrainingQueue")
+
+
+def _runs(scene: ToldCluster) -> list[Json]:
+    return [job for job in scene.of("TrainingJob") if job["status"]["phase"] == "Running"]

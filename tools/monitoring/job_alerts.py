@@ -57,6 +57,28 @@ QUEUES: Final = AlertGroup(
             " rejects their pods or their starts fail.",
             command="kubectl get trainingjobs -A -o wide | grep BackingOff",
         ),
+        Alert(
+            name="DrumlineQueueDeletedInUse",
+            expression="count by (queue)"
+            f" (max by ({_JOB}) (drumline_job_gpus)) unless on (queue) max by (queue)"
+            ' (drumline_queue_gpus{kind="nominal"})',
+            minutes=5,
+            severity="warning",
+            summary="{{ $value }} jobs hold GPUs in queue {{ $labels.queue }}, which was deleted"
+            " or has no quota. No quota counts these GPUs.",
+            command="drumline queue {{ $labels.queue }}",
+        ),
+        Alert(
+            name="DrumlinePoolDeletedInUse",
+            expression="count by (gpu_pool)"
+            f' (max by ({_JOB}, gpu_pool) (drumline_job_info{{gpu_pool!=""}})) unless on (gpu_pool)'
+            ' max by (gpu_pool) (drumline_pool_gpus{kind="total"})',
+            minutes=5,
+            severity="warning",
+            summary="{{ $value }} jobs hold GPUs in pool {{ $labels.gpu_pool }}, which was"
+            " deleted. Lost pods of these jobs get no other node.",
+            command="kubectl get gpupools",
+        ),
         *BUDGETS,
         Alert(
             name="DrumlineGpusIdleWhileJobsWait",

@@ -164,6 +164,34 @@ CASES: Mapping[str, AlertCase] = {
         value="2",
         silent={'drumline_pending_jobs{queue="nlp",reason="BackingOff"}': "0 0 2x10 0x10"},
     ),
+    "DrumlineQueueDeletedInUse": AlertCase(
+        fires={
+            _of_job("drumline_job_gpus", instance="a"): "8x20",
+            _of_job("drumline_job_gpus", instance="b", training_job="opt"): "16x20",
+            'drumline_queue_gpus{queue="nlp",gpu_pool="h100",kind="nominal"}': "64x4 _x15",
+        },
+        at_minutes=19,
+        labels={"queue": "nlp"},
+        value="2",
+        silent={
+            _of_job("drumline_job_gpus"): "8x20",
+            'drumline_queue_gpus{queue="nlp",gpu_pool="h100",kind="nominal"}': "0x20",
+        },
+    ),
+    "DrumlinePoolDeletedInUse": AlertCase(
+        fires={
+            _of_job("drumline_job_info", gpu_pool="h100"): "1x20",
+            _of_job("drumline_job_info", gpu_pool="", training_job="waits"): "1x20",
+            'drumline_pool_gpus{gpu_pool="lab",kind="total"}': "8x20",
+        },
+        at_minutes=6,
+        labels={"gpu_pool": "h100"},
+        value="1",
+        silent={
+            _of_job("drumline_job_info", gpu_pool="h100"): "1x20",
+            'drumline_pool_gpus{gpu_pool="h100",kind="total"}': "0x20",
+        },
+    ),
     "DrumlineQueueBudgetLow": AlertCase(
         fires={
             'drumline_queue_budget_gpu_seconds{instance="a",queue="nlp"}': "100x20",
