@@ -13,7 +13,7 @@ import pytest
 
 from drumline_contract import ExitCode, FaultClass, Launch, LaunchSettings, RemarkKind
 from drumline_contract.step_series import decode
-from tests.faults.agent.commands import CommandBand, launched, start_commands
+from tests.faults.agent.commands import CommandBand, launched, script_in, start_commands
 from tests.faults.agent.gang import Gang
 from tests.texts import missing
 
@@ -365,6 +365,49 @@ async def test_processes_that_neither_print_nor_compute_start_again_where_that_i
     [incident] = [event["incident"] for event in pods.leader.events("incident")]
     assert incident["fault_class"] == FaultClass.HANG
     assert incident["cause"].startswith("no rank moved for ")
+
+
+DEADLOCKS = """
+import os, time
+import torch
+import torch.distributed as dist
+
+RANK, SIZE = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+STORE = "file://" + os.environ["FOLDER"] + "/store-" + os.environ["TORCHELASTIC_RESTART_COUNT"]
+
+def load():
+    while RANK == 1 and STORE.endswith("-0"):
+        time.sleep(60)
+
+def train():
+    dist.init_process_group("gloo", init_method=STORE, rank=RANK, world_size=SIZE)
+    load()
+    dist.all_reduce(torch.ones(1))
+    dist.destroy_process_group()
+
+train()
+"""
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("launch", list(Launch))
+async def test_a_deadlock_names_the_collective_and_the_ranks(pods: Gang, launch: Launch) -> None:
+    assert isinstance(pods.band, CommandBand)
+    *_, script = script_in(pods.band.folder, DEADLOCKS)
+    pods.band.command = [sys.executable, "-u", script]
+    if launch is Launch.PER_POD:  # both ranks below one launcher, with one output
+        options = ["--standalone", "--nproc-per-node=2"]
+        pods.band.command[2:2] = ["-m", "torch.distributed.run", *options]
+    pods.record_fields = {"hang_timeout_seconds": 15.0}
+    settings = LaunchSettings(launch=launch, watches_activity=True)
+    count = 2 if launch is Launch.PER_GPU else 1
+    await start_commands(pods, count, script="", launch=settings, ranks=2 // count)
+    incident = await pods.incident()
+    assert incident["fault_class"] == FaultClass.HANG
+    line = DEADLOCKS[: DEADLOCKS.index("dist.all_reduce")].count("\n") + 1
+    said = (f"rank 0 waits in all_reduce (train.py, line {line})", "rank 1 has not entered it")
+    assert not missing(incident["cause"], *said), incident
+    assert any("in all_reduce" in line for line in pods.leader.lines), "the stack is in the log"
 
 
 async def test_losses_that_are_no_numbers_are_noticed(pods: Gang) -> None:

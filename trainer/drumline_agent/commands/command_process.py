@@ -56,6 +56,8 @@ class CommandProcess:
     """True once the agent has killed it or asked it to end. Its exit is then not a fault."""
     progress: ProgressReader | PatternReader
     bar_printed_at: float = -BAR_SECONDS
+    dump: list[str] | None = None
+    """Lines of the stacks that it prints, while they are collected."""
     failed_restore: bool = False
     """It could not use its snapshot."""
     done: bool = False

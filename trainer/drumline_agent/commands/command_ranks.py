@@ -35,13 +35,16 @@ from drumline_agent.commands.own_patterns import work_budget
 from drumline_agent.commands.pod_clients import PodClients, snapshot_info
 from drumline_agent.commands.process_activity import running_processes
 from drumline_agent.commands.progress_lines import ProgressLine
+from drumline_agent.commands.python_stacks import is_printed_stack
 from drumline_agent.commands.rank_views import RankViews
+from drumline_agent.commands.stack_dump import MAX_DUMP_LINES, show_places
 from drumline_agent.commands.step_history import StepHistory
 from drumline_agent.commands.terminal_lines import REDRAWN
 from drumline_agent.processes.ranks import RankListener
 from drumline_agent.processes.reaper import Reaper
 from drumline_agent.protocol.leader_orders import CheckpointSaved, ClientOrder, CommittedCheckpoint
 from drumline_agent.protocol.member_reports import RankView
+from drumline_agent.protocol.rank_places import RankPlace
 from drumline_agent.rank_protocol.messages import NoticeSaved
 from drumline_agent.rank_protocol.orders import RankOrder, SaveNotice, Withdraw
 from drumline_agent.rank_protocol.placement import Placement
@@ -124,6 +127,7 @@ class CommandRanks:
         )
         self.changes = ChangeNotifier()
         """Notified when a process has ended."""
+        self.shows_places = True
 
     @property
     def all_preempted(self) -> bool:
@@ -132,14 +136,16 @@ class CommandRanks:
 
     def views(self) -> tuple[RankView, ...]:
         """Return a view of every process of the present attempt, as of now."""
+        return self.hang_views.of(self._present(), now=time.monotonic())
+
+    def _present(self) -> list[CommandProcess]:
         # Processes of an earlier attempt are being stopped: their silence has no meaning.
         present = (self._status.generation, self._status.attempt)
-        processes = [
+        return [
             process
             for process in self._processes.values()
             if process.placement.membership == present
         ]
-        return self.hang_views.of(processes, now=time.monotonic())
 
     def _refuse_nested_launchers(
         self, processes: Sequence[CommandProcess], running: Mapping[int, tuple[int, float]]
@@ -237,6 +243,11 @@ class CommandRanks:
                 process.kill_reason = reason
                 process.signal_group(signal.SIGKILL)
 
+    async def places(self) -> tuple[RankPlace, ...]:
+        """Return where the ranks of a hung attempt are in their program. It ends them."""
+        alive = [process for process in self._present() if process.alive]
+        return await show_places(alive, running=running_processes())
+
     async def quiesce(self) -> None:
         """End all processes: at once after a failure, within their grace after a notice."""
         # Ranks with the notice may be saving: let them finish within the grace period.
@@ -315,6 +326,12 @@ class CommandRanks:
         process.heard_at = time.monotonic()
         process.activity.printed(at=process.heard_at)
         text, is_bar = line.decode(errors="replace"), line.endswith(REDRAWN)
+        # Stacks are printed, but they are neither progress nor the last words of the program.
+        if is_printed_stack(text):
+            process.output.line(line, keep=False)
+            if process.dump is not None and len(process.dump) < MAX_DUMP_LINES:
+                process.dump.append(text)
+            return
         shown = process.progress.read(text.rstrip("\r"))
         # A bar of hours would fill the log, so only some of its states are printed.
         if not is_bar or (text.strip() and process.may_print_bar()):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from typing import Final
 
 from drumline_agent.base.settings import AgentSettings
 from drumline_agent.commands.command_process import (
@@ -29,6 +30,9 @@ from drumline_agent.commands.standby import RankStart, Standbys
 from drumline_agent.processes.reaper import Reaper
 from drumline_agent.rank_protocol.placement import Placement
 from drumline_contract import Launch, launcher_of
+
+STACKS_VARIABLE: Final = "PYTHONFAULTHANDLER"
+"""Has Python print its stacks when it is aborted (`stack_dump`). The image may set it to nothing."""
 
 
 class CommandStarter:
@@ -147,6 +151,7 @@ class CommandStarter:
         )
         # Later entries win: the placement's variables must override those of the image.
         environment = {
+            STACKS_VARIABLE: "1",
             **self._inherited,
             **thread_variables(placement, self._inherited),
             **variables,

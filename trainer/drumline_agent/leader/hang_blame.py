@@ -16,7 +16,7 @@ not a rank. Ranks that wait for each other in a circle call collectives in diffe
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -59,9 +59,7 @@ class Blame:
     @property
     def reason(self) -> str:
         """A sentence for logs and the incident."""
-        named = ", ".join(map(str, self.ranks[:MAX_NAMED]))
-        more = f" and {len(self.ranks) - MAX_NAMED} more" if len(self.ranks) > MAX_NAMED else ""
-        ranks = f"rank{'s' if len(self.ranks) > 1 else ''} {named}{more}"
+        ranks = named_ranks(self.ranks)
         match self.cause:
             case HangCause.PROCESS:
                 return f"{ranks} did not call {self.where}, which the others wait in"
@@ -73,6 +71,13 @@ class Blame:
                 return f"{self.where} has begun on all of {ranks} and does not end: the network"
             case HangCause.ORDER:
                 return f"{ranks} wait for each other: they call collectives in different orders"
+
+
+def named_ranks(ranks: Sequence[int]) -> str:
+    """Return `rank 3` or `ranks 0, 1, 2`, with at most `MAX_NAMED` numbers."""
+    named = ", ".join(map(str, ranks[:MAX_NAMED]))
+    more = f" and {len(ranks) - MAX_NAMED} more" if len(ranks) > MAX_NAMED else ""
+    return f"rank{'s' if len(ranks) > 1 else ''} {named}{more}"
 
 
 def blame(progress: Mapping[int, CollectiveProgress], *, ranks: Collection[int]) -> Blame | None:

@@ -2,7 +2,8 @@
 
 A silent member is only shown to the operator, which decides whether it is lost. A rank that hangs
 is killed, which ends the attempt as any other death of a rank does. Nothing is killed on the first
-detection: it has to be confirmed by newer heartbeats of all members a moment later.
+detection: it has to be confirmed by newer heartbeats of all members a moment later. Ranks of a
+user's command then show the collective in which they wait.
 """
 
 from __future__ import annotations
@@ -21,13 +22,14 @@ from drumline_agent.leader.hang_detection import Hung, Moving, Stalled, detect_h
 from drumline_agent.leader.idle_watch import IdleWatch
 from drumline_agent.leader.member_heartbeats import MemberHeartbeats
 from drumline_agent.leader.order_sender import OrderSender
+from drumline_agent.leader.rank_whereabouts import whereabouts
 from drumline_agent.leader.stragglers import Stragglers
 from drumline_agent.processes.ranks import Ranks
 from drumline_agent.protocol.leader_orders import Kill
 from drumline_agent.protocol.member_reports import Fault, RankView
 from drumline_agent.protocol.membership import Membership
 from drumline_agent.state.rank_status import RankStatusStore
-from drumline_contract import ExitCode, FaultClass, GenerationRecord, Member
+from drumline_contract import MAX_CAUSE_CHARS, ExitCode, FaultClass, GenerationRecord, Member
 
 LOOK_SECONDS = 0.5
 VERIFY_SECONDS = 1.0
@@ -113,16 +115,21 @@ class HangMonitor:
         match detect_hang(views):
             case Hung() as hung:
                 suspects = [view for view in views if view.rank in hung.ranks]
-                await self._suspect(membership, suspects, hung=hung)
+                await self._suspect(membership, views, suspects, hung=hung)
             # No rank stands out, so no suspicion survives.
             case Stalled() as stalled:
                 self._suspected = ()
-                self._restart_all_after(membership, stalled=stalled)
+                await self._restart_all_after(membership, views, stalled=stalled)
             case Moving():
                 self._suspected = ()
 
     async def _suspect(
-        self, membership: Membership, suspects: Sequence[RankView], *, hung: Hung
+        self,
+        membership: Membership,
+        views: Sequence[RankView],
+        suspects: Sequence[RankView],
+        *,
+        hung: Hung,
     ) -> None:
         """Kill the suspects once newer heartbeats confirm them."""
         now, ranks = time.monotonic(), tuple(sorted(view.rank for view in suspects))
@@ -137,7 +144,8 @@ class HangMonitor:
         # 3. Kill in all pods at once. The faults name the whole silence as the hang's duration.
         self._suspected = ()
         reason = f"silent for {hung.silent_seconds:.1f} s while all others waited for it"
-        reason += f": {hung.reason}" if hung.reason else ""
+        why = hung.reason or await self._whereabouts(membership, views)
+        reason += f": {why}" if why else ""
         faults_by_member = await asyncio.gather(
             *(
                 self._kill(membership, member, suspects, reason=reason)
@@ -174,7 +182,7 @@ class HangMonitor:
                 index=member.index,
                 rank=view.rank,
                 fault_class=FaultClass.HANG,
-                cause=f"rank {view.rank}: {reason}",
+                cause=f"rank {view.rank}: {reason}"[:MAX_CAUSE_CHARS],
                 at=now,
                 detected_at=now,
                 step=max(view.position[0], 0),
@@ -183,20 +191,29 @@ class HangMonitor:
             for view in here
         ]
 
-    def _restart_all_after(self, membership: Membership, *, stalled: Stalled) -> None:
+    async def _whereabouts(self, membership: Membership, views: Sequence[RankView]) -> str:
+        """Return a sentence on where the ranks are; empty if they do not show it. It ends them."""
+        if not self._ranks.shows_places:
+            return ""
+        return whereabouts(await self._orders.places(membership), ranks=len(views))
+
+    async def _restart_all_after(
+        self, membership: Membership, views: Sequence[RankView], *, stalled: Stalled
+    ) -> None:
         limit = self._record.hang_timeout_seconds
         if limit is None or stalled.silent_seconds < limit:
             return
         self.membership = None
         now = time.time()
+        why = stalled.reason or await self._whereabouts(membership, views)
         self._report(
             Fault(
                 generation=membership[0],
                 attempt=membership[1],
                 index=self._own_index,
                 fault_class=FaultClass.HANG,
-                cause=f"no rank moved for {stalled.silent_seconds:.1f} s and "
-                + (stalled.reason or "none was behind the others"),
+                cause=f"no rank moved for {stalled.silent_seconds:.1f} s and"
+                f" {why or 'none was behind the others'}"[:MAX_CAUSE_CHARS],
                 at=now - stalled.silent_seconds,
                 detected_at=now,
                 step=self._status.progress.step,

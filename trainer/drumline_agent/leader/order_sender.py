@@ -19,8 +19,16 @@ from drumline_agent.http.message import HttpError, HttpRequest, HttpResponse
 from drumline_agent.member.member import MemberAgent
 from drumline_agent.protocol.encoding import encode
 from drumline_agent.protocol.inventory import Inventory, parse_inventory
-from drumline_agent.protocol.leader_orders import ROUNDS_PATH, Go, Kill, LeaderOrder, Prepare
+from drumline_agent.protocol.leader_orders import (
+    ROUNDS_PATH,
+    Go,
+    Kill,
+    LeaderOrder,
+    Prepare,
+    ShowPlaces,
+)
 from drumline_agent.protocol.membership import Membership
+from drumline_agent.protocol.rank_places import RankPlace, RankPlaces, parse_rank_places
 from drumline_contract import SIGNATURE_HEADER, ContractError, GenerationRecord, Member, sign
 
 PREPARE_SECONDS = 60.0
@@ -29,6 +37,8 @@ GO_SECONDS = 600.0
 """A member answers once it has fetched its missing snapshots and started its ranks."""
 KILL_SECONDS = 5.0
 """Time after which an unreachable member may be lost, and its ranks with it."""
+PLACES_SECONDS = 6.0
+"""A member answers once its ranks have printed their stacks (`commands.stack_dump`)."""
 RETRY_SECONDS = 0.1
 LAST_RETRY_SECONDS = 1.0
 CONCURRENCY = 256
@@ -90,6 +100,25 @@ class OrderSender:
                     await asyncio.sleep(RETRY_SECONDS)
         return False
 
+    async def places(self, membership: Membership) -> list[RankPlace]:
+        """Return where the ranks of all members are, as far as they show it. It ends them."""
+        order = ShowPlaces(generation=membership[0], attempt=membership[1])
+
+        async def ask(member: Member) -> tuple[RankPlace, ...]:
+            # Advice for people: a member that does not answer in time is left out.
+            with suppress(TimeoutError, HttpError, PeerUnreachableError, ContractError):
+                async with asyncio.timeout(PLACES_SECONDS), self._gate:
+                    if member.index == self._settings.index:
+                        answer = await self._own.obey(order)
+                        return answer.places if isinstance(answer, RankPlaces) else ()
+                    response = await self._put(order, member, seconds=PLACES_SECONDS)
+                    if response.status == HTTPStatus.OK:
+                        return parse_rank_places(response.body).places
+            return ()
+
+        answers = await asyncio.gather(*(ask(member) for member in self._record.members))
+        return [place for places in answers for place in places]
+
     async def send(
         self, order: LeaderOrder, member: Member, *, seconds: float = 5.0
     ) -> Inventory | bytes:
@@ -101,7 +130,8 @@ class OrderSender:
             seconds: time limit.
         """
         if member.index == self._settings.index:
-            return await self._own.obey(order) or b""
+            own = await self._own.obey(order)
+            return own if isinstance(own, Inventory) else b""
         wait, logged = RETRY_SECONDS, False
         while True:
             try:

@@ -27,6 +27,7 @@ from drumline_agent.processes.rank_process import RankProcess, fork_rank
 from drumline_agent.processes.ranks import RankListener
 from drumline_agent.processes.zygote_client import KILL_SECONDS, ZygoteClient
 from drumline_agent.protocol.member_reports import RankView, StepCompute
+from drumline_agent.protocol.rank_places import RankPlace
 from drumline_agent.protocol.snapshot_info import SnapshotInfo
 from drumline_agent.rank_protocol.heartbeat import Heartbeat, Phase
 from drumline_agent.rank_protocol.messages import (
@@ -104,6 +105,8 @@ class LocalRanks:
         self._faults = RankFaults(status=status, index=settings.index)
         self.changes = ChangeNotifier()
         """Notified when a rank is done, has quiesced or has ended."""
+        self.shows_places = False
+        """Its ranks report their progress in collectives instead."""
 
     @property
     def all_preempted(self) -> bool:
@@ -137,6 +140,10 @@ class LocalRanks:
                 # SIGUSR1 first: the rank writes its flight record, which shows where it hangs.
                 self._zygote.signal(rank.child, signal.SIGUSR1)
                 loop.call_later(LAST_WORDS_SECONDS, self._zygote.signal, rank.child, signal.SIGKILL)
+
+    async def places(self) -> tuple[RankPlace, ...]:
+        """Return nothing."""
+        return ()
 
     async def quiesce(self) -> None:
         """Quiesce every rank; ranks that do not quiesce in time are killed."""

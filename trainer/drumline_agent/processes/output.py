@@ -118,10 +118,10 @@ class PrefixedOutput:
         """Print under another prefix from now on."""
         self._prefix = f"[{prefix}] ".encode()
 
-    def line(self, line: bytes) -> None:
-        """Print one line."""
+    def line(self, line: bytes, *, keep: bool = True) -> None:
+        """Print one line, and keep it as one of the last ones."""
         text = line.decode(errors="replace").rstrip("\r")
-        if text.strip():
+        if keep and text.strip():
             self._last.append(text)
         write_line(self._prefix + text.encode())
 

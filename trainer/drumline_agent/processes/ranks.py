@@ -11,6 +11,7 @@ from typing import Protocol
 
 from drumline_agent.base.change_notifier import ChangeNotifier
 from drumline_agent.protocol.member_reports import Fault, RankView
+from drumline_agent.protocol.rank_places import RankPlace
 from drumline_agent.protocol.snapshot_info import SnapshotInfo
 from drumline_agent.rank_protocol.heartbeat import Heartbeat
 from drumline_agent.rank_protocol.messages import NoticeSaved
@@ -39,6 +40,8 @@ class Ranks(Protocol):
 
     changes: ChangeNotifier
     """Notified when a rank is done, has quiesced or has ended."""
+    shows_places: bool
+    """True if `places` may return anything."""
 
     @property
     def all_preempted(self) -> bool:
@@ -54,6 +57,10 @@ class Ranks(Protocol):
 
     def kill(self, numbers: Iterable[int], *, reason: str) -> None:
         """Kill ranks that hang."""
+
+    async def places(self) -> tuple[RankPlace, ...]:
+        """Return where the ranks of a hung attempt are in their program. It ends them."""
+        ...
 
     async def quiesce(self) -> None:
         """Make every rank leave its attempt."""

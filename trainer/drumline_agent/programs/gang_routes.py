@@ -61,8 +61,8 @@ class GangRoutes:
         )
 
     async def _round(self, request: HttpRequest) -> HttpResponse:
-        inventory = await self._member.obey(parse_leader_order(request.body))
-        return HttpResponse(status=200, body=b"{}" if inventory is None else encode(inventory))
+        answer = await self._member.obey(parse_leader_order(request.body))
+        return HttpResponse(status=200, body=b"{}" if answer is None else encode(answer))
 
     async def _beat(self, request: HttpRequest) -> HttpResponse:
         heartbeat = parse_member_heartbeat(request.body)

@@ -9,23 +9,17 @@ from drumline_agent.protocol.client_messages import ClientMessages
 from drumline_agent.protocol.inventory import Inventory
 from drumline_agent.protocol.leader_orders import (
     KINDS,
-    Abandon,
-    CheckpointSaved,
-    ClientOrder,
-    Finish,
-    Go,
-    Kill,
     LeaderOrder,
-    Prepare,
 )
 from drumline_agent.protocol.member_reports import Fault, MemberHeartbeat
+from drumline_agent.protocol.rank_places import RankPlaces
 
-Message = LeaderOrder | MemberHeartbeat | Fault | Inventory | ClientMessages
+Message = LeaderOrder | MemberHeartbeat | Fault | Inventory | RankPlaces | ClientMessages
 
 
 def encode(message: Message) -> bytes:
     """Return a message as JSON bytes; an order has its kind beside its fields."""
     whole = asdict(message)
-    if isinstance(message, Prepare | Go | Kill | Finish | Abandon | ClientOrder | CheckpointSaved):
+    if isinstance(message, LeaderOrder):
         whole["kind"] = KINDS[type(message)]
     return json.dumps(whole, sort_keys=True, separators=(",", ":")).encode()

@@ -76,6 +76,14 @@ class Kill:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ShowPlaces:
+    """Answer with the `RankPlaces` of ranks that hang. It ends them."""
+
+    generation: int
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Finish:
     """Every rank of the gang is done: the pods may end."""
 
@@ -127,11 +135,12 @@ class CheckpointSaved:
     """Why there is none; empty where there is one."""
 
 
-LeaderOrder = Prepare | Go | Kill | Finish | Abandon | ClientOrder | CheckpointSaved
+LeaderOrder = Prepare | Go | Kill | ShowPlaces | Finish | Abandon | ClientOrder | CheckpointSaved
 KINDS: Mapping[type[LeaderOrder], str] = {
     Prepare: "prepare",
     Go: "go",
     Kill: "kill",
+    ShowPlaces: "places",
     Finish: "finish",
     Abandon: "abandon",
     ClientOrder: "client",
@@ -172,6 +181,8 @@ def parse_leader_order(body: bytes) -> LeaderOrder:
                 ranks=read.integers(raw, "ranks"),
                 reason=read.text(raw, "reason"),
             )
+        case "places":
+            return ShowPlaces(generation=generation, attempt=attempt)
         case "finish":
             return Finish(generation=generation, attempt=attempt)
         case "abandon":

@@ -1,0 +1,44 @@
+"""A member's answer to `ShowPlaces`: where in their program its ranks were."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from drumline_agent.protocol.membership import MAX_MESSAGE_BYTES, MAX_RANKS
+from drumline_contract import json_fields as read
+
+MAX_PLACE_CHARS: Final = 160
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankPlace:
+    """Where a rank was in its program."""
+
+    rank: int
+    operation: str
+    """Collective of torch.distributed that it was in, such as `all_reduce`; empty: none."""
+    place: str
+    """Line of its own code, such as `train.py, line 31`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankPlaces:
+    """Ranks of a pod whose place is known."""
+
+    places: tuple[RankPlace, ...]
+
+
+def parse_rank_places(body: bytes) -> RankPlaces:
+    """Read an answer. Raises ContractError."""
+    raw = read.json_object(body, MAX_MESSAGE_BYTES)
+    return RankPlaces(
+        places=tuple(
+            RankPlace(
+                rank=read.integer(each, "rank"),
+                operation=read.text(each, "operation", limit=MAX_PLACE_CHARS),
+                place=read.text(each, "place", limit=MAX_PLACE_CHARS),
+            )
+            for each in read.objects(raw, "places", limit=MAX_RANKS)
+        )
+    )
