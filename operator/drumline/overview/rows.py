@@ -425,8 +425,8 @@ class ShareRow(OverviewRow, frozen=True, kw_only=True):
         next_start: expected start of that job.
         next_start_by: 90th percentile of the forecasts of its start.
         parts: pools whose GPUs its share adds up, each with its weight.
-        is_known: false if the queue does not exist, or is not readable by you. Its quota, weight and
-            share are then 0, because they are not known.
+        is_known: false if the queue does not exist, or is not readable by you. Then its quota,
+            weight and share are 0.
     """
 
     queue: str

@@ -44,7 +44,7 @@ from drumline_agent.processes.ranks import RankListener
 from drumline_agent.processes.reaper import Reaper
 from drumline_agent.protocol.leader_orders import CheckpointSaved, ClientOrder, CommittedCheckpoint
 from drumline_agent.protocol.member_reports import RankView
-from drumline_agent.protocol.rank_places import RankPlace
+from drumline_agent.protocol.rank_stacks import RankStack
 from drumline_agent.rank_protocol.messages import NoticeSaved
 from drumline_agent.rank_protocol.orders import RankOrder, SaveNotice, Withdraw
 from drumline_agent.rank_protocol.placement import Placement
@@ -243,7 +243,7 @@ class CommandRanks:
                 process.kill_reason = reason
                 process.signal_group(signal.SIGKILL)
 
-    async def places(self) -> tuple[RankPlace, ...]:
+    async def places(self) -> tuple[RankStack, ...]:
         """Return where the ranks of a hung attempt are in their program. It ends them."""
         alive = [process for process in self._present() if process.alive]
         return await show_places(alive, running=running_processes())

@@ -32,7 +32,7 @@ from drumline_agent.rank_protocol.placement import Placement
 from drumline_contract import Launch, launcher_of
 
 STACKS_VARIABLE: Final = "PYTHONFAULTHANDLER"
-"""Has Python print its stacks when it is aborted (`stack_dump`). The image may set it to nothing."""
+"""Makes Python print its stacks when it is aborted (`stack_dump`). An image may set it empty."""
 
 
 class CommandStarter:

@@ -18,12 +18,12 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
-from drumline_agent.protocol.rank_places import MAX_PLACE_CHARS
+from drumline_agent.protocol.rank_stacks import MAX_PLACE_CHARS
 
 _THREAD: Final = re.compile(r"(?:Current thread|Thread) 0x[0-9a-f]{1,16}\b.*most recent call first")
 _FRAME: Final = re.compile(r"  File \"([^\"]{1,4096})\", line (\d{1,9}|\?\?\?) in (.{1,512})")
 _PRINTED: Final = re.compile(
-    r"Fatal Python error: |Extension modules: |  \.\.\.$|  <(?:no Python frame|tstate is freed|cannot)"
+    r"Fatal Python error: |Extension modules: |  \.\.\.$|  <(?:no Python|tstate is freed|cannot)"
     r"|Current thread's C stack trace|  Binary file \""  # Python 3.14
 )
 _COLLECTIVES: Final = ("/torch/distributed/distributed_c10d.py", "_functional_collectives.py")

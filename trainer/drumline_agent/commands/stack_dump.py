@@ -11,7 +11,6 @@ import asyncio
 import os
 import resource
 import signal
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -20,7 +19,7 @@ from typing import Final
 from drumline_agent.commands.command_process import CommandProcess
 from drumline_agent.commands.process_activity import process_tree
 from drumline_agent.commands.python_stacks import place_of
-from drumline_agent.protocol.rank_places import RankPlace
+from drumline_agent.protocol.rank_stacks import RankStack
 
 DUMP_SECONDS: Final = 1.0
 """For one rank to print its stacks; it takes milliseconds."""
@@ -34,7 +33,7 @@ _PYTHON: Final = "python"
 
 async def show_places(
     processes: Sequence[CommandProcess], *, running: Mapping[int, tuple[int, float]]
-) -> tuple[RankPlace, ...]:
+) -> tuple[RankStack, ...]:
     """Return where the ranks below these processes were. They are aborted.
 
     Args:
@@ -43,7 +42,7 @@ async def show_places(
     """
     for process in processes:
         process.ended_by_agent = True
-    places: list[RankPlace] = []
+    places: list[RankStack] = []
     with suppress(TimeoutError):
         async with asyncio.timeout(WHOLE_SECONDS):
             await asyncio.gather(*(_show(each, running, places) for each in processes))
@@ -51,7 +50,7 @@ async def show_places(
 
 
 async def _show(
-    process: CommandProcess, running: Mapping[int, tuple[int, float]], places: list[RankPlace]
+    process: CommandProcess, running: Mapping[int, tuple[int, float]], places: list[RankStack]
 ) -> None:
     ranks = dict(_ranks_below(process.pid, running))
     # A launcher ends the other ranks as soon as one has ended, so it is stopped meanwhile.
@@ -64,14 +63,12 @@ async def _show(
             _, hard = resource.prlimit(pid, resource.RLIMIT_CORE)
             resource.prlimit(pid, resource.RLIMIT_CORE, (0, hard))
         _send(pid, signal.SIGABRT)
-        until = time.monotonic() + DUMP_SECONDS
-        while _lives(pid) and time.monotonic() < until:
-            await asyncio.sleep(_POLL_SECONDS)
+        await _end_of(pid)
         process.output_reader.drain()
-        found = place_of(process.dump)
+        stack = place_of(process.dump)
         process.dump = None
-        if found is not None:
-            places.append(RankPlace(rank=rank, operation=found[0], place=found[1]))
+        if stack is not None:
+            places.append(RankStack(rank=rank, operation=stack[0], place=stack[1]))
     if launcher is not None:
         _send(launcher, signal.SIGCONT)
 
@@ -86,7 +83,7 @@ def _ranks_below(
     seen: set[bytes] = set()
     for pid in process_tree(root, running):
         with suppress(OSError, ValueError):
-            if not os.readlink(folder / str(pid) / "exe").rpartition("/")[2].startswith(_PYTHON):
+            if not (folder / str(pid) / "exe").readlink().name.startswith(_PYTHON):
                 continue
             with (folder / str(pid) / "environ").open("rb") as opened:
                 entries = opened.read(_MAX_FILE_BYTES).split(b"\0")
@@ -109,6 +106,14 @@ def _catches_abort(path: Path) -> bool:
 def _send(pid: int, number: int) -> None:
     with suppress(ProcessLookupError, PermissionError):
         os.kill(pid, number)
+
+
+async def _end_of(pid: int) -> None:
+    """Wait for the end of a process that may be no child of ours, for `DUMP_SECONDS`."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(DUMP_SECONDS):
+            while _lives(pid):  # noqa: ASYNC110 - no event says that a grandchild has ended
+                await asyncio.sleep(_POLL_SECONDS)
 
 
 def _lives(pid: int) -> bool:

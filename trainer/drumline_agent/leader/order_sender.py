@@ -25,10 +25,10 @@ from drumline_agent.protocol.leader_orders import (
     Kill,
     LeaderOrder,
     Prepare,
-    ShowPlaces,
+    ShowStacks,
 )
 from drumline_agent.protocol.membership import Membership
-from drumline_agent.protocol.rank_places import RankPlace, RankPlaces, parse_rank_places
+from drumline_agent.protocol.rank_stacks import RankStack, RankStacks, parse_rank_stacks
 from drumline_contract import SIGNATURE_HEADER, ContractError, GenerationRecord, Member, sign
 
 PREPARE_SECONDS = 60.0
@@ -100,20 +100,20 @@ class OrderSender:
                     await asyncio.sleep(RETRY_SECONDS)
         return False
 
-    async def places(self, membership: Membership) -> list[RankPlace]:
+    async def places(self, membership: Membership) -> list[RankStack]:
         """Return where the ranks of all members are, as far as they show it. It ends them."""
-        order = ShowPlaces(generation=membership[0], attempt=membership[1])
+        order = ShowStacks(generation=membership[0], attempt=membership[1])
 
-        async def ask(member: Member) -> tuple[RankPlace, ...]:
+        async def ask(member: Member) -> tuple[RankStack, ...]:
             # Advice for people: a member that does not answer in time is left out.
             with suppress(TimeoutError, HttpError, PeerUnreachableError, ContractError):
                 async with asyncio.timeout(PLACES_SECONDS), self._gate:
                     if member.index == self._settings.index:
                         answer = await self._own.obey(order)
-                        return answer.places if isinstance(answer, RankPlaces) else ()
+                        return answer.places if isinstance(answer, RankStacks) else ()
                     response = await self._put(order, member, seconds=PLACES_SECONDS)
                     if response.status == HTTPStatus.OK:
-                        return parse_rank_places(response.body).places
+                        return parse_rank_stacks(response.body).places
             return ()
 
         answers = await asyncio.gather(*(ask(member) for member in self._record.members))

@@ -1,4 +1,6 @@
-"""A sentence on where the ranks of a hung gang were; pure.
+"""Describe where the ranks of a hung gang were. Pure.
+
+Ranks in a collective come first:
 
     ranks 0, 2 wait in all_reduce (train.py, line 31); rank 1 has not entered it (data.py, line 12)
 """
@@ -10,13 +12,13 @@ from collections.abc import Iterable
 from typing import Final
 
 from drumline_agent.leader.hang_blame import named_ranks
-from drumline_agent.protocol.rank_places import RankPlace
+from drumline_agent.protocol.rank_stacks import RankStack
 
 MAX_GROUPS: Final = 4
 """Groups of ranks at one place that are named."""
 
 
-def whereabouts(places: Iterable[RankPlace], *, ranks: int) -> str:
+def whereabouts(places: Iterable[RankStack], *, ranks: int) -> str:
     """Return the sentence; empty if no place is known.
 
     Args:

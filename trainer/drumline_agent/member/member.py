@@ -3,7 +3,7 @@
     Prepare(m)   quiesce the ranks and answer with an inventory
     Go(m)        fetch missing snapshots, resume or fork the ranks
     Kill         kill ranks that hang
-    ShowPlaces   answer where ranks that hang are in their program
+    ShowStacks   answer where ranks that hang are in their program
     Finish       every rank of the gang is done
     Abandon      the gang gives up in these pods
 
@@ -34,7 +34,7 @@ from drumline_agent.protocol.leader_orders import (
     Kill,
     LeaderOrder,
     Prepare,
-    ShowPlaces,
+    ShowStacks,
     membership_of,
 )
 from drumline_agent.protocol.member_reports import (
@@ -43,7 +43,7 @@ from drumline_agent.protocol.member_reports import (
     heartbeat_interval_seconds,
 )
 from drumline_agent.protocol.membership import NO_MEMBERSHIP, Membership
-from drumline_agent.protocol.rank_places import RankPlaces
+from drumline_agent.protocol.rank_stacks import RankStacks
 from drumline_agent.protocol.snapshot_info import SnapshotInfo
 from drumline_agent.rank_protocol.heartbeat import Heartbeat
 from drumline_agent.rank_protocol.messages import NoticeSaved
@@ -122,7 +122,7 @@ class MemberAgent:
         service.records.on_newer = self.note_new_record
         service.notices.send_to_ranks = self.ranks.send_to_all
 
-    async def obey(self, order: LeaderOrder) -> Inventory | RankPlaces | None:
+    async def obey(self, order: LeaderOrder) -> Inventory | RankStacks | None:
         """Carry out one order.
 
         Raises:
@@ -137,8 +137,8 @@ class MemberAgent:
                 await self._go(order, record)
             case Kill(ranks=ranks, reason=reason):
                 self.ranks.kill(ranks, reason=reason)
-            case ShowPlaces():
-                return RankPlaces(places=await self.ranks.places())
+            case ShowStacks():
+                return RankStacks(places=await self.ranks.places())
             case ClientOrder() | CheckpointSaved():
                 self.on_client_order(order)
             case Finish() | Abandon():

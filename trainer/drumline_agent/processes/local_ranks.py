@@ -27,7 +27,7 @@ from drumline_agent.processes.rank_process import RankProcess, fork_rank
 from drumline_agent.processes.ranks import RankListener
 from drumline_agent.processes.zygote_client import KILL_SECONDS, ZygoteClient
 from drumline_agent.protocol.member_reports import RankView, StepCompute
-from drumline_agent.protocol.rank_places import RankPlace
+from drumline_agent.protocol.rank_stacks import RankStack
 from drumline_agent.protocol.snapshot_info import SnapshotInfo
 from drumline_agent.rank_protocol.heartbeat import Heartbeat, Phase
 from drumline_agent.rank_protocol.messages import (
@@ -141,7 +141,7 @@ class LocalRanks:
                 self._zygote.signal(rank.child, signal.SIGUSR1)
                 loop.call_later(LAST_WORDS_SECONDS, self._zygote.signal, rank.child, signal.SIGKILL)
 
-    async def places(self) -> tuple[RankPlace, ...]:
+    async def places(self) -> tuple[RankStack, ...]:
         """Return nothing."""
         return ()
 

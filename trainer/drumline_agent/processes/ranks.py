@@ -11,7 +11,7 @@ from typing import Protocol
 
 from drumline_agent.base.change_notifier import ChangeNotifier
 from drumline_agent.protocol.member_reports import Fault, RankView
-from drumline_agent.protocol.rank_places import RankPlace
+from drumline_agent.protocol.rank_stacks import RankStack
 from drumline_agent.protocol.snapshot_info import SnapshotInfo
 from drumline_agent.rank_protocol.heartbeat import Heartbeat
 from drumline_agent.rank_protocol.messages import NoticeSaved
@@ -58,7 +58,7 @@ class Ranks(Protocol):
     def kill(self, numbers: Iterable[int], *, reason: str) -> None:
         """Kill ranks that hang."""
 
-    async def places(self) -> tuple[RankPlace, ...]:
+    async def places(self) -> tuple[RankStack, ...]:
         """Return where the ranks of a hung attempt are in their program. It ends them."""
         ...
 

@@ -12,9 +12,9 @@ from drumline_agent.protocol.leader_orders import (
     LeaderOrder,
 )
 from drumline_agent.protocol.member_reports import Fault, MemberHeartbeat
-from drumline_agent.protocol.rank_places import RankPlaces
+from drumline_agent.protocol.rank_stacks import RankStacks
 
-Message = LeaderOrder | MemberHeartbeat | Fault | Inventory | RankPlaces | ClientMessages
+Message = LeaderOrder | MemberHeartbeat | Fault | Inventory | RankStacks | ClientMessages
 
 
 def encode(message: Message) -> bytes:

@@ -76,8 +76,8 @@ class Kill:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShowPlaces:
-    """Answer with the `RankPlaces` of ranks that hang. It ends them."""
+class ShowStacks:
+    """Answer with the `RankStacks` of ranks that hang. It ends them."""
 
     generation: int
     attempt: int
@@ -135,12 +135,12 @@ class CheckpointSaved:
     """Why there is none; empty where there is one."""
 
 
-LeaderOrder = Prepare | Go | Kill | ShowPlaces | Finish | Abandon | ClientOrder | CheckpointSaved
+LeaderOrder = Prepare | Go | Kill | ShowStacks | Finish | Abandon | ClientOrder | CheckpointSaved
 KINDS: Mapping[type[LeaderOrder], str] = {
     Prepare: "prepare",
     Go: "go",
     Kill: "kill",
-    ShowPlaces: "places",
+    ShowStacks: "places",
     Finish: "finish",
     Abandon: "abandon",
     ClientOrder: "client",
@@ -182,7 +182,7 @@ def parse_leader_order(body: bytes) -> LeaderOrder:
                 reason=read.text(raw, "reason"),
             )
         case "places":
-            return ShowPlaces(generation=generation, attempt=attempt)
+            return ShowStacks(generation=generation, attempt=attempt)
         case "finish":
             return Finish(generation=generation, attempt=attempt)
         case "abandon":

@@ -3,9 +3,9 @@ from __future__ import annotations
 from drumline_agent.leader.root_cause import abandon_order
 from drumline_agent.processes.fault_classification import cause
 from drumline_agent.protocol.encoding import encode
-from drumline_agent.protocol.leader_orders import ShowPlaces, parse_leader_order
+from drumline_agent.protocol.leader_orders import ShowStacks, parse_leader_order
 from drumline_agent.protocol.member_reports import parse_fault
-from drumline_agent.protocol.rank_places import RankPlace, RankPlaces, parse_rank_places
+from drumline_agent.protocol.rank_stacks import RankStack, RankStacks, parse_rank_stacks
 from tests.unit.agent.fault_examples import fault
 
 
@@ -21,9 +21,9 @@ def test_however_much_was_said_the_leader_and_the_members_can_read_it() -> None:
 
 
 def test_a_leader_asks_for_places_and_reads_the_answer() -> None:
-    order = ShowPlaces(generation=3, attempt=1)
+    order = ShowStacks(generation=3, attempt=1)
     assert parse_leader_order(encode(order)) == order
-    places = RankPlaces(
-        places=(RankPlace(rank=5, operation="all_reduce", place="train.py, line 31"),)
+    places = RankStacks(
+        places=(RankStack(rank=5, operation="all_reduce", place="train.py, line 31"),)
     )
-    assert parse_rank_places(encode(places)) == places
+    assert parse_rank_stacks(encode(places)) == places

@@ -1,4 +1,4 @@
-"""A member's answer to `ShowPlaces`: where in their program its ranks were."""
+"""A member's answer to `ShowStacks`: where in their program its ranks were."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ MAX_PLACE_CHARS: Final = 160
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RankPlace:
-    """Where a rank was in its program."""
+class RankStack:
+    """The place of a rank in its program."""
 
     rank: int
     operation: str
@@ -23,18 +23,18 @@ class RankPlace:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RankPlaces:
+class RankStacks:
     """Ranks of a pod whose place is known."""
 
-    places: tuple[RankPlace, ...]
+    places: tuple[RankStack, ...]
 
 
-def parse_rank_places(body: bytes) -> RankPlaces:
+def parse_rank_stacks(body: bytes) -> RankStacks:
     """Read an answer. Raises ContractError."""
     raw = read.json_object(body, MAX_MESSAGE_BYTES)
-    return RankPlaces(
+    return RankStacks(
         places=tuple(
-            RankPlace(
+            RankStack(
                 rank=read.integer(each, "rank"),
                 operation=read.text(each, "operation", limit=MAX_PLACE_CHARS),
                 place=read.text(each, "place", limit=MAX_PLACE_CHARS),
