@@ -1,4 +1,4 @@
-"""Two jobs with one checkpoint folder: who may take it, and what the other one is told."""
+"""Two jobs with one checkpoint folder or bucket: who may take it, and what the other is told."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from drumline_contract.buckets.objects import ObjectBucket
 from drumline_trainer.checkpoint import takeover
+from drumline_trainer.checkpoint.bucket.storage import BucketStorage
 from drumline_trainer.checkpoint.errors import FolderInUseError, FolderTakenError
 from drumline_trainer.checkpoint.folder import CheckpointFolder
 from drumline_trainer.checkpoint.lease import FolderLease, Seat
-from drumline_trainer.checkpoint.ownership import Owner, run_name
+from drumline_trainer.checkpoint.ownership import Owner, run_name, short
+from drumline_trainer.checkpoint.storage import CheckpointStorage
 from tests.texts import missing
 
 FIRST = Owner(name="uid-1", membership=(3, 1), job="demo/first")
@@ -24,22 +27,33 @@ OLD = Owner(name="uid-0", membership=(3, 1))
 """Owner as written by a version that did not write the job's name."""
 
 
-def folder(path: Path, own: Owner) -> CheckpointFolder:
-    return CheckpointFolder(path=path, owner=own.name, membership=own.membership, job=own.job)
+Place = str | Path
 
 
-def used_by(path: Path, own: Owner, *, steps: tuple[int, ...] = (130,)) -> CheckpointFolder:
-    """A folder that this owner used, with these checkpoints."""
-    opened = folder(path, own)
+@pytest.fixture(params=["folder", "bucket"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    return tmp_path if request.param == "folder" else request.getfixturevalue("url")
+
+
+def storage(place: Place, own: Owner) -> CheckpointStorage:
+    if isinstance(place, str):
+        return BucketStorage(ObjectBucket(place), owner=own, claim=short(own.name))
+    return CheckpointFolder(path=place, owner=own.name, membership=own.membership, job=own.job)
+
+
+def used_by(place: Place, own: Owner, *, steps: tuple[int, ...] = (130,)) -> CheckpointStorage:
+    """A place that this owner used, with these checkpoints."""
+    opened = storage(place, own)
     opened.claim()
     for step in steps:
-        opened.unfinished_folder(step).mkdir()
+        if isinstance(opened, CheckpointFolder):
+            opened.unfinished_folder(step).mkdir()
         opened.commit(step, files=opened.begin(step))
     return opened
 
 
-def claim(path: Path, own: Owner, *, continue_from: str = "") -> None:
-    takeover.claim(folder(path, own), own=own, continue_from=continue_from, check=lambda: None)
+def claim(place: Place, own: Owner, *, continue_from: str = "") -> None:
+    takeover.claim(storage(place, own), own=own, continue_from=continue_from, check=lambda: None)
 
 
 @pytest.mark.parametrize(
@@ -55,10 +69,10 @@ def claim(path: Path, own: Owner, *, continue_from: str = "") -> None:
         pytest.param(FIRST, replace(FIRST, membership=(4, 0)), "", id="the job itself"),
     ],
 )
-def test_may_continue(tmp_path: Path, known: Owner, own: Owner, continue_from: str) -> None:
-    used_by(tmp_path, known)
-    claim(tmp_path, own, continue_from=continue_from)
-    assert folder(tmp_path, own).known_owner() == own
+def test_may_continue(place: Place, known: Owner, own: Owner, continue_from: str) -> None:
+    used_by(place, known)
+    claim(place, own, continue_from=continue_from)
+    assert storage(place, own).known_owner() == own
 
 
 @pytest.mark.parametrize(
@@ -75,25 +89,25 @@ def test_may_continue(tmp_path: Path, known: Owner, own: Owner, continue_from: s
     ],
 )
 def test_never_continues_from_weights_of_a_job_that_it_does_not_name(
-    tmp_path: Path, known: Owner, own: Owner, continue_from: str
+    place: Place, known: Owner, own: Owner, continue_from: str
 ) -> None:
-    used_by(tmp_path, known)
+    used_by(place, known)
     with pytest.raises(FolderInUseError) as refused:
-        claim(tmp_path, own, continue_from=continue_from)
-    expected = (f"CheckpointFolderInUse: held by {known.label}", "continueFrom", str(tmp_path))
+        claim(place, own, continue_from=continue_from)
+    expected = (f"CheckpointFolderInUse: held by {known.label}", "continueFrom", str(place))
     assert not missing(str(refused.value), *expected)
-    assert folder(tmp_path, known).known_owner() == known
+    assert storage(place, known).known_owner() == known
 
 
-def test_a_folder_without_a_checkpoint_has_no_weights_to_mix(tmp_path: Path) -> None:
-    used_by(tmp_path, FIRST, steps=())
-    claim(tmp_path, SECOND)
-    assert folder(tmp_path, SECOND).known_owner() == SECOND
+def test_a_folder_without_a_checkpoint_has_no_weights_to_mix(place: Place) -> None:
+    used_by(place, FIRST, steps=())
+    claim(place, SECOND)
+    assert storage(place, SECOND).known_owner() == SECOND
 
 
 @pytest.mark.parametrize("steps", [(), (130,)])
-def test_a_job_that_still_trains_keeps_its_folder(tmp_path: Path, steps: tuple[int, ...]) -> None:
-    opened = used_by(tmp_path, FIRST, steps=steps)
+def test_a_job_that_still_trains_keeps_its_storage(place: Place, steps: tuple[int, ...]) -> None:
+    opened = used_by(place, FIRST, steps=steps)
     with subprocess.Popen(
         [sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE
     ) as process:
@@ -101,23 +115,23 @@ def test_a_job_that_still_trains_keeps_its_folder(tmp_path: Path, steps: tuple[i
         seat = replace(Seat.here(), pid=process.pid, started=stat[19])
         opened.lease.write(FolderLease(owner=FIRST.name, seat=seat).encode())
         with pytest.raises(FolderInUseError, match="CheckpointFolderInUse: held by demo/first"):
-            claim(tmp_path, SECOND)
+            claim(place, SECOND)
         process.kill()
-    claim(tmp_path, SECOND, continue_from="first")
+    claim(place, SECOND, continue_from="first")
 
 
-def test_of_two_that_start_at_once_one_is_told(tmp_path: Path) -> None:
-    used_by(tmp_path, FIRST, steps=())
-    seen = folder(tmp_path, SECOND).known_owner()
-    claim(tmp_path, RUN)
+def test_of_two_that_start_at_once_one_is_told(place: Place) -> None:
+    used_by(place, FIRST, steps=())
+    seen = storage(place, SECOND).known_owner()
+    claim(place, RUN)
     with pytest.raises(FolderTakenError, match="CheckpointFolderInUse: held by run"):
-        folder(tmp_path, SECOND).claim(seen=seen)
+        storage(place, SECOND).claim(seen=seen)
 
 
-def test_a_job_whose_folder_was_taken_over_never_takes_it_back(tmp_path: Path) -> None:
-    first = used_by(tmp_path, FIRST)
-    claim(tmp_path, SECOND, continue_from="first")
+def test_a_job_whose_folder_was_taken_over_never_takes_it_back(place: Place) -> None:
+    first = used_by(place, FIRST)
+    claim(place, SECOND, continue_from="first")
     with pytest.raises(FolderTakenError, match="held by demo/second"):
         first.commit(140, files=first.begin(140))
     with pytest.raises(FolderInUseError, match="held by demo/second"):
-        claim(tmp_path, replace(FIRST, membership=(4, 0)))
+        claim(place, replace(FIRST, membership=(4, 0)))
