@@ -136,6 +136,14 @@ def test_every_manifest_is_one_of_our_kinds_with_known_fields_alone(page: Path) 
                 check_values(document)
 
 
+@pytest.mark.parametrize("page", PAGES, ids=page_id)
+def test_values_for_argo_cd_are_the_chart_s(page: Path) -> None:
+    for block in code_blocks(page, "yml"):
+        for document in yaml.safe_load_all(block):
+            if document.get("kind") == "Application":
+                check_values(document["spec"]["source"]["helm"]["valuesObject"])
+
+
 def test_the_first_job_is_the_example_it_names() -> None:
     (block,) = code_blocks(ROOT / "docs/laptop.md", "yaml")
     assert block == (ROOT / "examples" / "first-job.yaml").read_text()

@@ -12,6 +12,7 @@ from drumline_api.nodehealth import NodeHealthSpec
 from drumline_cli.check_nodes.results import CheckResult, node_health, results_in, table
 from drumline_cli.errors import NotAnswered
 from drumline_trainer.node_check.verdicts import MemberVerdict, NodeCheck
+from tests.texts import Golden
 
 NOW = "2026-11-25T23:00:00Z"
 FIGURES = (400.0, 2000.0, 40.0, 41.0)
@@ -80,7 +81,8 @@ def test_the_pool_keeps_the_newest_sixty_four() -> None:
     assert "old" not in json.dumps(after)
 
 
-def test_each_node_has_a_line() -> None:
+def test_each_node_has_a_line(golden: Golden) -> None:
     text = table((PASSED, FAILED))
+    golden("check-nodes.txt", text)
     assert text.splitlines()[1].split() == ["n0", "400", "2000", "40,", "41", "passed"]
     assert text.splitlines()[2].endswith("matmul 61 % of the median")

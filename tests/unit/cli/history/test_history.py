@@ -20,7 +20,7 @@ from drumline_cli.errors import BadInput, NotAnswered
 from drumline_cli.jobs.archived_lines import archived_lines
 from drumline_cli.overview.json_output import schema
 from drumline_cli.program import main
-from tests.texts import missing
+from tests.texts import Golden, missing
 from tests.unit.addons.archive.jobs import raw_job
 
 NOON = datetime(2026, 11, 23, 12, tzinfo=UTC).timestamp()
@@ -90,11 +90,11 @@ def shown(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) ->
 
 
 def test_jobs_that_ended_are_listed_the_last_first(
-    archive: str, capsys: pytest.CaptureFixture[str]
+    archive: str, capsys: pytest.CaptureFixture[str], golden: Golden
 ) -> None:
-    heads, *lines = [
-        line.split() for line in shown(capsys, "history", "--archive", archive).splitlines()
-    ]
+    text = shown(capsys, "history", "--archive", archive)
+    golden("history.txt", text)
+    heads, *lines = [line.split() for line in text.splitlines()]
     assert heads[0] == "ENDED"
     assert [line[2] for line in lines] == ["research/llama", "research/gone", "research/llama"]
     first, deleted, _ = lines

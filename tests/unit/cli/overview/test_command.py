@@ -119,6 +119,19 @@ BUDGETS = [
     a_job("mixed", spec={"nodes": 2}, status={**running(), "assignment": SURPLUS}),
 ]
 FOREIGN = [a_queue("research"), a_pod("chat", gpus=4)]
+EVIDENCE = [
+    {"node": "node-1", "message": "Slow (by 20 %) for jobs in team"},
+    {
+        "node": "node-2",
+        "message": "Slow (by 20 %) for jobs in team; Slow (by 30 %) for jobs in vision",
+        "quarantinedAt": at(-3600),
+    },
+]
+SLOW_NODES = [
+    a_pool() | {"status": {"nodeHealth": EVIDENCE}},
+    *(a_node(f"node-{number}") for number in (1, 2)),
+    a_job("llama", status=running()),
+]
 TABLES: dict[str, tuple[list[Any], tuple[str, ...]]] = {
     **{name.replace(" TYPE/NAME", "-pod"): (OBJECTS, words) for name, words in COMMANDS.items()},
     "list-of-namespace": (OBJECTS, ("list", "-n", "elsewhere")),
@@ -130,6 +143,8 @@ TABLES: dict[str, tuple[list[Any], tuple[str, ...]]] = {
     "why-budget": (BUDGETS, ("why", "big", "-n", "team")),
     "why-surplus": (BUDGETS, ("why", "mixed", "-n", "team")),
     "usage-foreign": (FOREIGN, ("usage", "--by", "user,job")),
+    "nodes-slow": (SLOW_NODES, ("nodes",)),
+    "gantt-day": (OBJECTS, ("gantt", "-A")),
 }
 
 

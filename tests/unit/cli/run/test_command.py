@@ -21,7 +21,7 @@ import yaml
 from drumline_cli.exit_codes import CommandExit
 from drumline_cli.jobs import follow
 from drumline_cli.program import main
-from tests.texts import missing
+from tests.texts import Golden, missing
 from tests.unit.cli.manifests import kubeconfig
 
 ROOT = Path(__file__).parents[4]
@@ -184,7 +184,9 @@ def test_a_dry_run_is_text_for_kubectl_and_asks_no_cluster(drumline: Drumline) -
     assert again.output == done.output
 
 
-def test_the_jobs_of_a_sweep_share_their_code_and_say_how_to_see_them(drumline: Drumline) -> None:
+def test_the_jobs_of_a_sweep_share_their_code_and_say_how_to_see_them(
+    drumline: Drumline, golden: Golden
+) -> None:
     served = Served()
     command = ("--name", "train", "--sweep", "lr=1,2", "--", "python", "train.py", "{lr}")
     done = drumline("run", *command, served=served)
@@ -194,6 +196,7 @@ def test_the_jobs_of_a_sweep_share_their_code_and_say_how_to_see_them(drumline: 
     assert len({tuple(job["spec"]["template"]["code"]["configMaps"]) for job in jobs}) == 1
     owners = [patch["metadata"]["ownerReferences"][0]["name"] for _, patch in served.patched]
     assert owners == ["train-0", "train-1"]
+    golden("sweep.txt", done.output)
     *created, see = done.output.splitlines()
     assert created == [
         "trainingjob team/train-0: 1 x 1 GPUs, lr=1",
