@@ -120,5 +120,4 @@ def _here(expression: str, at: str) -> str:
 
 
 def _text(text: str) -> str:
-    """Return a CEL string."""
     return json.dumps(text)

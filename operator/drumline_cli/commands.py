@@ -94,7 +94,6 @@ def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
 
 
 def _as_yaml(output: Output) -> Output:
-    """Return the same document as YAML."""
     from drumline_cli.job_yaml import job_yaml  # noqa: PLC0415 - rarely asked for
 
     document = json.loads(output.text)

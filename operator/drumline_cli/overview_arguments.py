@@ -86,7 +86,6 @@ restarts, goodput).
 
 
 def _add_diff(command: argparse.ArgumentParser) -> None:
-    """Every option of `diff`."""
     for side in ("left", "right"):
         command.add_argument(side, metavar="JOB", help="NAME, or NAMESPACE/NAME")
     add_namespace(command)
@@ -120,7 +119,6 @@ _LIVE: Final[Mapping[str, OverviewCommand]] = {
 
 # `top`, `ui` and `mcp` run until they are stopped, so `--output` does not apply.
 def _add_live(command: argparse.ArgumentParser, name: str) -> None:
-    """Every option of one of `_LIVE`."""
     # A screen can show files too. A page and tools always read the live cluster.
     if name == "top":
         command.add_argument("-q", "--queue", help="show only this queue and its jobs")
@@ -257,7 +255,6 @@ examples:
 
 
 def _add_history(command: argparse.ArgumentParser) -> None:
-    """Every option of `history`."""
     command.add_argument(
         "job", nargs="?", metavar="JOB", help="show the report of the job with this name"
     )
@@ -310,7 +307,6 @@ examples:
 
 
 def _add_export_trace(command: argparse.ArgumentParser) -> None:
-    """Every option of `export-trace`."""
     command.add_argument("trace", metavar="FILE", type=Path, help="CSV file to write")
     command.add_argument(
         "--anonymous",

@@ -324,7 +324,6 @@ def hold_seconds(text: str) -> int:
 def _add_user(
     parser: argparse._ActionsContainer,  # pyright: ignore[reportPrivateUsage] - parser or group
 ) -> None:
-    """Add the option for `spec.user`."""
     text = "user who is charged for the job; some clusters require your own name (default: nobody)"
     parser.add_argument("--user", metavar="NAME", help=text)
 
@@ -455,7 +454,6 @@ def add_copy(copy: argparse.ArgumentParser) -> None:
 
 
 def _add_claim_pod(command: argparse.ArgumentParser) -> None:
-    """Add the options of the pod that mounts a claim."""
     pod = command.add_argument_group("pod that mounts the claim")
     pod.add_argument("--image", help="image with python3 (default: $DRUMLINE_IMAGE)")
     pod.add_argument(

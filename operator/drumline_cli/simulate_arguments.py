@@ -86,7 +86,6 @@ def _add_trace(simulate: argparse.ArgumentParser) -> None:
 
 
 def _add_week(simulate: argparse.ArgumentParser) -> None:
-    """Add the simulated week."""
     simulate.add_argument(
         "--week",
         action="store_true",

@@ -281,7 +281,6 @@ def _settings(options: dict[str, SlurmOption], *, gpus: int, notes: Notes) -> Js
 
 
 def _gpus(options: dict[str, SlurmOption], *, nodes: int) -> int:
-    """GPUs of each node."""
     # More specific options come first.
     for name in ("gpus-per-node", "gres", "gpus", "gpus-per-task"):
         option = options.get(name)

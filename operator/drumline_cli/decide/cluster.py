@@ -293,7 +293,6 @@ def _remarks(state: ClusterCache, installation: Installation) -> list[str]:
 
 
 def _refused(state: ClusterCache) -> list[Job]:
-    """Return the jobs that the operator refuses."""
     return [
         # A running job keeps its nodes even if a newer operator would refuse its spec.
         job

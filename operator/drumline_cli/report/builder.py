@@ -204,7 +204,6 @@ def _size(job: TrainingJob, status: TrainingJobStatus) -> str:
 
 
 def _ranks(job: TrainingJob, status: TrainingJobStatus) -> int:
-    """Pods with ranks."""
     if status.assignment is None:
         return job.spec.nodes
     # Pods of roles have nodes but no ranks.

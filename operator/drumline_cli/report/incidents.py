@@ -167,7 +167,6 @@ def _incident(incident: IncidentStatus, *, until: float | None, over: bool) -> I
 
 
 def _stages(incident: IncidentStatus, *, at: float, until: float | None) -> Iterator[RecoveryStage]:
-    """Return the stages that are over, and the current one."""
     # A missing length ends the list of known stages.
     lengths: list[int | None] = [getattr(incident, field) for _, field, _ in _STAGES]
     if incident.first_step_milliseconds is not None and incident.restored_step is None:

@@ -134,7 +134,6 @@ def _code_from(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Co
 
 
 def _preload(text: str, command: Sequence[str]) -> tuple[str, ...]:
-    """Return the modules, each once."""
     if not text:
         return ()
     modules = tuple(dict.fromkeys(name.strip() for name in text.split(",")))

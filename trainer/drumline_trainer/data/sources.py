@@ -135,7 +135,6 @@ def _holds_pairs(text: TokenStream) -> bool:
 
 
 def _with_notes(dataset: Dataset, text: TokenStream) -> Dataset:
-    """Return the dataset with the remarks on its records."""
     # Only records have remarks. Shards were surveyed by the command that wrote them.
     if not isinstance(text, MemoryText):
         return dataset

@@ -228,7 +228,6 @@ def _size_without_surplus(job: Job, gang: Gang, *, queue_spot: str | None) -> in
 
 
 def _with_group_and_sweep(gang: Gang, job: Job) -> Gang:
-    """Add the group and the sweep to a gang."""
     spec, status = job.spec, job.status
     # A restarted job does not wait for its group again: their common start is over.
     again = status.generation is not None and status.assignment is None

@@ -68,7 +68,6 @@ class KeepingPods:
     async def _wanted(
         self, kept: Sequence[KeptNode], *, pools: Mapping[str, GpuPoolSpec]
     ) -> dict[str, dict[str, Any]]:
-        """Return the pods by name."""
         names = sorted({each.node.pool for each in kept} & pools.keys())
         uids = {name: await pool_uid(self._client, name) for name in names}
         bodies = [

@@ -169,7 +169,6 @@ class TemplatedObjects:
             self._refused.pop(demand_name(demand), None)
 
     async def _metadata(self, demand: NodeDemand) -> dict[str, Any]:
-        """Return the metadata that all objects of a demand have."""
         return {
             "namespace": self._settings.namespace,
             "labels": {_ASKED: demand.uid, _MODE: self._kind.resource.kind},

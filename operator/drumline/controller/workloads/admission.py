@@ -292,7 +292,6 @@ class WorkloadAdmission:
 def _with_places(
     pods: Sequence[PodView], places: PlacesFound | None
 ) -> Iterable[tuple[PodView, PlacesFound | None]]:
-    """Yield each pod with one of the places."""
     names = iter(places.node_names(most=len(pods)) if places else ())
     for pod in pods:
         name = next(names, None)

@@ -260,7 +260,6 @@ def _start_deadline_exceeded(job: Job, late: LatePods, *, now: float) -> Trainin
 
 
 def _slow_start_status(job: Job, late: LatePods) -> TrainingJobStatus:
-    """Return the status that shows why a start is slow."""
     definite = late.definite
     pulling = late.pulling or any("Image" in pod.waiting for pod in late.pods)
     reason = Reason.PULLING_IMAGES if pulling else Reason.WAITING_FOR_AGENTS
