@@ -1,4 +1,4 @@
-"""Every output that a user page shows is one that a test compares with a golden file.
+"""Commands of user pages are parsed, and their outputs are those of golden files.
 
 A block of the language `console` has commands after a prompt, and their output. `...` stands for
 lines, or for the end of a line, that the page leaves out. Other blocks show no output: `sh` has
@@ -8,10 +8,16 @@ commands alone, `text` has layouts of folders and formulas.
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from drumline_cli.arguments import parser
+from drumline_cli.command_line import parse
+from drumline_cli.run_arguments import split_command
+from drumline_trainer.__main__ import configured
 
 ROOT = Path(__file__).parents[2]
 PAGES = {path.name: path for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))}
@@ -53,6 +59,33 @@ def outputs(page: str) -> Iterator[str]:
                 yield words(line)
 
 
+def commands(page: str) -> Iterator[list[str]]:
+    """The words of each `drumline` command in a page's blocks, without the program's name."""
+    for language, body in BLOCK.findall(PAGES[page].read_text()):
+        if language not in {"sh", "bash", "console"}:
+            continue
+        for line in body.replace("\\\n", " ").splitlines():
+            command = PROMPT.sub("", line.strip())
+            if command.startswith("drumline "):
+                shell = shlex.shlex(command, posix=True, punctuation_chars="|>&;")
+                shell.whitespace_split = True
+                words = list(shell)
+                ends = [at for at, word in enumerate(words) if word in {"|", ">", "&&", ";"}]
+                yield words[1 : min(ends, default=len(words))]
+
+
+def settings(page: str) -> Iterator[tuple[str | None, list[str]]]:
+    """The preset and settings of each run of the trainer that needs no file to be read."""
+    for language, body in BLOCK.findall(PAGES[page].read_text()):
+        for line in body.replace("\\\n", " ").splitlines() if language != "text" else ():
+            _, module, rest = line.partition(" -m drumline_trainer ")
+            words = shlex.split(rest, comments=True) if module else []
+            given = [words[at + 1] for at, word in enumerate(words) if word == "--set"]
+            preset = words[words.index("--preset") + 1] if "--preset" in words else None
+            if (given or preset) and not {"...", "--config", "import"} & {*words}:
+                yield preset, [each for each in given if not each.startswith("model")]
+
+
 def is_golden(line: str) -> bool:
     if not line.endswith("..."):
         return line in GOLDEN
@@ -62,6 +95,19 @@ def is_golden(line: str) -> bool:
 @pytest.mark.parametrize("page", PAGES)
 def test_every_output_is_printed_by_a_test(page: str) -> None:
     assert [line for line in outputs(page) if not is_golden(line)] == []
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_command_is_one_of_the_program(page: str) -> None:
+    for words in commands(page):
+        given, _ = split_command(words)
+        parse(parser("drumline"), given)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_setting_of_a_trainer_command_is_valid(page: str) -> None:
+    for preset, given in settings(page):
+        configured(None, preset=preset, settings=given)
 
 
 def test_no_other_block_shows_an_output() -> None:
