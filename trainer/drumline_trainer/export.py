@@ -10,12 +10,13 @@ import hashlib
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from drumline_contract.buckets.path import AnyPath
+from drumline_contract.buckets.path import AnyPath, read_file, write_file
 from drumline_contract.config import ConfigError, Family, LoraConfig, ModelConfig, TrainerConfig
 from drumline_contract.config.saved import refuse_other_model, saved_configuration
 from drumline_contract.shapes.hugging_face import model_folder
@@ -33,6 +34,7 @@ from drumline_trainer.checkpoint.manifest import (
 )
 from drumline_trainer.checkpoint.shard_file import verify_chunks
 from drumline_trainer.checkpoint.storage import StepFiles
+from drumline_trainer.data.records.template_files import MOST_TEMPLATE_BYTES, TEMPLATE_FILE
 from drumline_trainer.models.hugging_face import export_hugging_face
 from drumline_trainer.models.transformers.exported import export_module
 from drumline_trainer.optimization.average import AVERAGE
@@ -137,7 +139,8 @@ def export_checkpoint(
 
     An interrupted export continues after the complete files. If the run began from a folder
     (`model_from`), its tokenizer, chat template, special tokens and generation settings are copied.
-    Classes of images get their names in the data.
+    A template file of the run (`data.chat_template`) replaces the folder's template. Classes of
+    images get their names in the data.
 
     Args:
         files: files of the checkpoint.
@@ -159,17 +162,34 @@ def export_checkpoint(
         # transformers splits and renames these weights, so they pass through memory as a whole.
         if config.model.family is Family.TRANSFORMERS:
             export_module(weights, config.model, target, dtype=dtype, like=like)
-            return
-        export_hugging_face(
-            weights,
-            _long_enough(config),
-            target,
-            dtype=dtype,
-            like=like,
-            identity=_identity(files, config, dtype=dtype, average=average),
-            class_names=_class_names(files),
-            print_line=print_line,
-        )
+        else:
+            export_hugging_face(
+                weights,
+                _long_enough(config),
+                target,
+                dtype=dtype,
+                like=like,
+                identity=_identity(files, config, dtype=dtype, average=average),
+                class_names=_class_names(files),
+                print_line=print_line,
+            )
+    _write_template(config, target, print_line=print_line)
+
+
+def _write_template(
+    config: TrainerConfig, target: AnyPath, *, print_line: Callable[[str], None]
+) -> None:
+    """Write the run's chat template, if it was a file of its own."""
+    template = Path(config.data.chat_template or "")
+    if not template.is_absolute():
+        return
+    # The weights are exported, so a missing file is no reason to fail.
+    try:
+        text = read_file(template, limit=MOST_TEMPLATE_BYTES)
+    except OSError as error:
+        print_line(f"data.chat_template: {template}: {error.strerror}; copy it to {TEMPLATE_FILE}")
+    else:
+        write_file(target / TEMPLATE_FILE, text)
 
 
 def _class_names(files: StepFiles) -> list[str]:

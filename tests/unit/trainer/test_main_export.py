@@ -114,6 +114,21 @@ def test_the_model_is_the_one_that_was_trained(tmp_path: Path) -> None:
     assert import_hugging_face(tmp_path / "out")[0] == replace(trained.model, max_positions=1024)
 
 
+@pytest.mark.parametrize("is_there", [True, False])
+def test_the_template_of_the_run_s_own_file_is_exported(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], is_there: bool
+) -> None:
+    template = tmp_path / "base.jinja"
+    if is_there:
+        template.write_text("{{ messages }}")
+    data = replace(CONFIG.data, chat_template=str(template))
+    stored(tmp_path / "step-3", config=replace(CONFIG, data=data))
+    assert main(["export", str(tmp_path / "step-3"), str(tmp_path / "out")]) == ExitCode.OK
+    written = tmp_path / "out" / "chat_template.jinja"
+    assert written.exists() is is_there
+    assert is_there or not missing(capsys.readouterr().out, str(template), "No such file")
+
+
 def test_classes_have_the_names_of_the_data(tmp_path: Path) -> None:
     shape = {"family": "vit", "class_token": True, "kv_heads": 4, "classes": 3}
     config = TrainerConfig.from_dict({"model": shape})

@@ -18,7 +18,7 @@ _CONFIG_FILE: Final = "tokenizer_config.json"
 _TOKENS_FILE: Final = "special_tokens_map.json"
 _ADDED: Final = "added_tokens_decoder"
 _GENERATION_FILES: Final = ("generation_config.json", "config.json")
-_MOST_BYTES: Final = 16 << 20
+MOST_TEMPLATE_BYTES: Final = 16 << 20
 
 
 def chat_templates_of(folder: AnyPath, *, choice: str | None, ends: Ends) -> ChatTemplates:
@@ -160,7 +160,7 @@ def _object(path: AnyPath) -> dict[str, Any]:
 
 def _read(path: AnyPath, *, field: str) -> str:
     try:
-        return read_file(path, limit=_MOST_BYTES).decode()
+        return read_file(path, limit=MOST_TEMPLATE_BYTES).decode()
     except OSError as error:
         raise ConfigError(f"{field}: {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
