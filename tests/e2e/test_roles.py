@@ -1,4 +1,4 @@
-"""A launcher beside its workers on real kubelets: they find each other by name, and it decides.
+"""Roles on real kubelets: a launcher beside its workers, and a generator beside ranks of agents.
 
 The workers serve for ever, as `sshd` does under MPI. The launcher reads MPI's host file, asks every
 worker for its part of a sum, writes the sum and exits: the job has succeeded.
@@ -6,7 +6,10 @@ worker for its part of a sum, writes the sum and exits: the job has succeeded.
 
 from __future__ import annotations
 
+import pytest
+
 from tests.e2e.site import Site
+from tests.kube import Json
 from tools.cluster.images import TRAINER_IMAGE
 
 WORKER = """
@@ -35,6 +38,31 @@ slots = [words for _, words in hosts]
 text = f"{sum(int(part) for part, _ in answers)} {[known for _, known in answers]} {slots}"
 pathlib.Path("/checkpoints/sum").write_text(text)
 """
+GENERATOR = """
+import socket, uuid
+server, name = socket.create_server(("", 7000)), uuid.uuid4().hex
+while True:
+    connection, _ = server.accept()
+    connection.sendall(name.encode())
+    connection.close()
+"""
+TRAINER = """
+import itertools, pathlib, socket, time
+answers = pathlib.Path("/checkpoints/answers")
+for step in itertools.count(1):
+    try:
+        with socket.create_connection(("generator-0", 7000)) as connection:
+            name = connection.makefile().read()
+    except OSError:
+        continue
+    finally:
+        time.sleep(0.1)
+    with answers.open("a") as file:
+        file.write(f"{name}\\n")
+    print(f"step {step} loss 1.0", flush=True)
+    if len(set(answers.read_text().split())) == 2:
+        break
+"""
 
 
 def test_a_launcher_finds_its_workers_and_its_success_is_the_jobs(site: Site) -> None:
@@ -55,3 +83,28 @@ def test_a_launcher_finds_its_workers_and_its_success_is_the_jobs(site: Site) ->
     text = (site.checkpoints / "sum").read_text()
     assert text == "11 ['launcher', 'launcher'] ['slots=2', 'slots=2']"
     assert (status["ready"], status["generation"], status["restarts"]) == ("3/3", 1, 0)
+
+
+@pytest.mark.extended
+def test_a_lost_generator_is_replaced_alone_and_found_again_by_its_name(site: Site) -> None:
+    template = {
+        "image": TRAINER_IMAGE,
+        "launch": "PerGpu",
+        "command": ["python3", "-u", "-c", TRAINER],
+        "volumes": [{"name": "saved", "persistentVolumeClaim": {"claimName": "checkpoints"}}],
+        "volumeMounts": [{"name": "saved", "mountPath": "/checkpoints"}],
+    }
+    generator = {"name": "generator", "command": ["python3", "-c", GENERATOR]}
+    site.submit("grpo", nodes=1, template=template, roles=[generator])
+
+    def has_answers(job: Json | None) -> bool:
+        return bool((job or {}).get("status", {}).get("step"))
+
+    site.wait("grpo", has_answers)
+    (rank, lost) = site.pods("grpo")
+    site.kube.delete("pods", lost["metadata"]["name"], site.namespace)
+    status = site.finish("grpo")
+    after = site.pods("grpo")
+    assert after[0]["metadata"]["uid"] == rank["metadata"]["uid"]
+    assert len(set((site.checkpoints / "answers").read_text().split())) == 2
+    assert status["generation"] == 2
