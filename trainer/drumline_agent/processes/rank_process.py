@@ -94,7 +94,7 @@ class RankProcess:
         self.output.rename(f"rank {placement.rank}")
 
     def read_evidence(self, *, now: float) -> ProcessEvidence:
-        """Return the kernel's evidence about the process (`hang_detection`). Reads one file."""
+        """Return the kernel's evidence about the process (`hang_detection`). Reads two files."""
         if not self.alive or not self.child.pid.done():
             return ProcessEvidence.NONE
         if self.cpu is None:
