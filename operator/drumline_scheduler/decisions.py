@@ -152,7 +152,7 @@ class Remedy:
             case RemedyKind.ASK_FOR_SMALLER_PODS:
                 return f"request at most {amount(resource=where, count=n)} per pod"
             case RemedyKind.RAISE_QUOTA:
-                return f"raise nominalGpus of queue {where} by {n}{pool}"
+                return f"raise the quota of queue {where} by {n}{pool} (nominalGpus)"
             case RemedyKind.RAISE_USER_LIMIT:
                 return f"raise userLimitGpus of queue {where} by {n}{pool}"
             case RemedyKind.ADD_NODES:

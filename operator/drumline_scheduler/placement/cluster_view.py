@@ -17,15 +17,15 @@ is made; its capacity is one of the two.
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final
 
 from drumline_scheduler.decisions import BlockReason
-from drumline_scheduler.model import Gang, Node
+from drumline_scheduler.model import Gang, Node, NodeOperator, NodeRequirement, VolumeReach
 from drumline_scheduler.placement.demand_variants import DemandVariant, vacant_positions, variants
 from drumline_scheduler.placement.domain_selection import CapacityIndex
-from drumline_scheduler.placement.eligibility import NodeFilter
+from drumline_scheduler.placement.eligibility import NodeFilter, node_filter_of
 from drumline_scheduler.placement.pool_view import PoolView
 from drumline_scheduler.placement.search import Search
 from drumline_scheduler.placement.slicing import has_whole_slices
@@ -69,6 +69,9 @@ class ClusterView:
         self.infeasible: dict[Hashable, Rejection | None] = {}
         """Rejections of gangs that hold nothing and do not fit even into the empty pool, by
         question."""
+        self._attaching: dict[tuple[str, str], set[str]] = {}
+        """Volumes that gangs of this cycle attach beside those of the snapshot, by node and CSI
+        driver."""
         self._latest: Search | None = None
         """One gang is searched for several times in a row: for nodes, reasons and remedies."""
 
@@ -78,7 +81,9 @@ class ClusterView:
         O(nodes + admitted gangs).
         """
         pools = {pool: view.copy() for pool, view in self.pools.items()}
-        return ClusterView(pools=pools, quota=self.quota.copy())
+        clone = ClusterView(pools=pools, quota=self.quota.copy())
+        clone._attaching = {key: set(volumes) for key, volumes in self._attaching.items()}
+        return clone
 
     def search(
         self, *, gang: Gang, pool: str, pods: int, kept: Mapping[int, str] = _NONE_KEPT
@@ -91,6 +96,8 @@ class ClusterView:
             pods: main pods of the gang once all nodes are found.
             kept: nodes by position, for the pods that keep their node.
         """
+        if gang.volumes and self._attaching:
+            gang = self._sparing(gang, view=self.pools[pool])
         view, latest = self.pools[pool], self._latest
         same = latest and latest.gang is gang and latest.pods == pods and latest.view is view
         if latest and same and not kept:
@@ -131,7 +138,8 @@ class ClusterView:
                     capacity.renew(ordinal)
 
     def tidy(self) -> None:
-        """Drop plans of repairs, and all caches once one of them is too large."""
+        """Drop what only one cycle needs, and all caches once one of them is too large."""
+        self._attaching.clear()
         self._plans = {key: plan for key, plan in self._plans.items() if not key[-1]}
         self._latest = None
         changes = max((len(view.log) for view in self.pools.values()), default=0)
@@ -262,6 +270,33 @@ class ClusterView:
         """
         view = self.pools[pool]
         view.occupy(view.allocation(gang=gang, nodes=nodes, positions=positions))
+        shared = [volume for volume in gang.volumes if volume.driver and volume.volume]
+        for name in {*nodes} if shared else ():
+            if view.tree.nodes[view.ordinal_of[name]].attached:
+                for volume in shared:
+                    self._attaching.setdefault((name, volume.driver), set()).add(volume.volume)
+
+    def _sparing(self, gang: Gang, *, view: PoolView) -> Gang:
+        """Return a gang that avoids the nodes whose last volumes gangs of this cycle attach."""
+        full: set[str] = set()
+        for name in {name for name, _ in self._attaching} & view.ordinal_of.keys():
+            node = view.tree.nodes[view.ordinal_of[name]]
+            attached = tuple(
+                replace(
+                    each,
+                    volumes=each.volumes.union(self._attaching.get((name, each.driver), ())),
+                )
+                for each in node.attached
+            )
+            if node_filter_of(gang).full_driver(replace(node, attached=attached)):
+                full.add(name)
+        if not full:
+            return gang
+        elsewhere = NodeRequirement(
+            key="metadata.name", operator=NodeOperator.NOT_IN, values=tuple(sorted(full))
+        )
+        reach = VolumeReach(name="volumes beside those of other jobs", terms=((elsewhere,),))
+        return replace(gang, volumes=(*gang.volumes, reach))
 
     def has_places(self, gang: Gang) -> bool:
         """Return whether a gang holds any slot in this view."""

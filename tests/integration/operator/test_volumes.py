@@ -1,4 +1,4 @@
-"""A job goes where its bound volume can be mounted."""
+"""A job goes where its bound volume can be mounted and attached."""
 
 from __future__ import annotations
 
@@ -10,51 +10,63 @@ from tests.integration.operator.conftest import Site, with_claim
 from tests.kube import Json
 
 pytestmark = [pytest.mark.usefixtures("operator"), pytest.mark.extended(keep=1)]
+DRIVER = "disks.example.com"
+
+
+def bound_volume(site: Site, **source: Json) -> str:
+    """The name of a volume that is bound to the claim `data`."""
+    name = f"{site.namespace}-data"
+    common: Json = {"accessModes": ["ReadWriteMany"], "storageClassName": ""}
+    claim: Json = {"namespace": site.namespace, "name": "data"}
+    spec = {**common, "capacity": {"storage": "1Gi"}, "claimRef": claim, **source}
+    volume = {"kind": "PersistentVolume", "metadata": {"name": name}, "spec": spec}
+    site.kube.create({"apiVersion": "v1", **volume})
+    asked = {**common, "resources": {"requests": {"storage": "1Gi"}}, "volumeName": name}
+    claimed = {"kind": "PersistentVolumeClaim", "metadata": claim, "spec": asked}
+    site.kube.create({"apiVersion": "v1", **claimed})
+    return name
 
 
 @pytest.fixture
-def volume(site: Site) -> Iterator[str]:
-    """The name of a volume that only the last node can mount, bound to the claim `data`."""
-    name = f"{site.namespace}-local"
+def local_volume(site: Site) -> Iterator[str]:
+    """The name of a volume that only the last node can mount."""
     labels = site.kube.get("nodes", site.nodes[3])["metadata"]["labels"]
     here: Json = {"key": "kubernetes.io/hostname", "operator": "In"}
     here["values"] = [labels["kubernetes.io/hostname"]]
-    terms = [{"matchExpressions": [here]}]
-    common: Json = {"accessModes": ["ReadWriteMany"], "storageClassName": ""}
-    site.kube.create(
-        {
-            "apiVersion": "v1",
-            "kind": "PersistentVolume",
-            "metadata": {"name": name},
-            "spec": {
-                **common,
-                "capacity": {"storage": "1Gi"},
-                "local": {"path": "/data"},
-                "claimRef": {"namespace": site.namespace, "name": "data"},
-                "nodeAffinity": {"required": {"nodeSelectorTerms": terms}},
-            },
-        }
-    )
-    site.kube.create(
-        {
-            "apiVersion": "v1",
-            "kind": "PersistentVolumeClaim",
-            "metadata": {"name": "data", "namespace": site.namespace},
-            "spec": {
-                **common,
-                "resources": {"requests": {"storage": "1Gi"}},
-                "volumeName": name,
-            },
-        }
-    )
+    affinity = {"required": {"nodeSelectorTerms": [{"matchExpressions": [here]}]}}
+    name = bound_volume(site, local={"path": "/data"}, nodeAffinity=affinity)
     yield name
     site.kube.delete("persistentvolumes", name)
 
 
-def test_a_job_is_placed_on_the_only_node_that_can_mount_its_volume(
-    site: Site, volume: str
-) -> None:
-    del volume
+@pytest.fixture
+def disk(site: Site) -> Iterator[str]:
+    """The name of a disk that only the last node can still attach."""
+    name = bound_volume(site, csi={"driver": DRIVER, "volumeHandle": site.namespace})
+    for node in site.nodes:
+        count = 1 if node == site.nodes[3] else 0
+        driver = {"name": DRIVER, "nodeID": node, "allocatable": {"count": count}}
+        owner = {"apiVersion": "storage.k8s.io/v1", "kind": "CSINode"}
+        site.kube.create({**owner, "metadata": {"name": node}, "spec": {"drivers": [driver]}})
+    yield name
+    for node in site.nodes:
+        site.kube.delete("csinodes", node)
+    site.kube.delete("persistentvolumes", name)
+
+
+def node_of_reader(site: Site) -> str:
     site.submit("reads", nodes=1, gpusPerNode=8, template=with_claim("data"))
     (pod,) = site.kube.wait_all("pods", site.namespace, bool, labels="drumline.dev/job=reads")
-    assert pod["spec"]["nodeName"] == site.nodes[3]
+    return pod["spec"]["nodeName"]
+
+
+def test_a_job_is_placed_on_the_only_node_that_can_mount_its_volume(
+    site: Site, local_volume: str
+) -> None:
+    del local_volume
+    assert node_of_reader(site) == site.nodes[3]
+
+
+def test_a_job_is_placed_on_the_only_node_that_can_attach_its_volume(site: Site, disk: str) -> None:
+    del disk
+    assert node_of_reader(site) == site.nodes[3]

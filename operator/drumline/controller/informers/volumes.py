@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, product
 from typing import TypeVar
 
 from drumline.kube.views import (
@@ -53,9 +53,11 @@ class VolumeCache:
         self._limits: dict[str, Mapping[str, int]] = {}
         """Limits by node and driver."""
         self._mounts: dict[str, Counter[_Claim]] = {}
-        """Number of pods of each claim, by node."""
+        """Number of users of each claim, pods and places of jobs, by node."""
         self._nodes: dict[_Claim, Counter[str]] = {}
-        """Number of pods on each node, by claim."""
+        """Number of users on each node, by claim."""
+        self._places: dict[str, tuple[tuple[_Claim, str], ...]] = {}
+        """Claims and nodes of each job with places, by uid of the job."""
         self._changed: set[str] = set()
         """Nodes whose attached volumes may have changed since the last `take_changed`."""
         self._reach: dict[str, tuple[TrainingJobSpec, tuple[VolumeReach, ...]]] = {}
@@ -118,17 +120,30 @@ class VolumeCache:
         """Process an event of a pod that holds its node, or None."""
         for pod, change in ((old, -1), (new, 1)):
             for name in pod.claims if pod is not None else ():
-                claim = (pod.namespace, name)
-                for by, key, entry in (
-                    (self._mounts, pod.node_name, claim),
-                    (self._nodes, claim, pod.node_name),
-                ):
-                    counts = by.setdefault(key, Counter())
-                    counts[entry] += change
-                    if not counts[entry]:
-                        del counts[entry]
-                    if not counts:
-                        del by[key]
+                self._mount((pod.namespace, name), node=pod.node_name, change=change)
+
+    def on_job(self, before: Job | None, after: Job | None) -> None:
+        """Process a change of a job. Its places use its claims before its pods exist."""
+        if before is not None:
+            for claim, node in self._places.pop(before.uid, ()):
+                self._mount(claim, node=node, change=-1)
+        places = after.status.assignment if after is not None else None
+        if after is None or places is None or after.finished:
+            return
+        claims = [(after.namespace, name) for name in claim_names(after)]
+        used = self._places[after.uid] = tuple(product(claims, set(places.node_names())))
+        for claim, node in used:
+            self._mount(claim, node=node, change=1)
+
+    def _mount(self, claim: _Claim, *, node: str, change: int) -> None:
+        """Count one user of a claim on a node more or less."""
+        for by, key, entry in ((self._mounts, node, claim), (self._nodes, claim, node)):
+            counts = by.setdefault(key, Counter())
+            counts[entry] += change
+            if not counts[entry]:
+                del counts[entry]
+            if not counts:
+                del by[key]
 
     def take_changed(self) -> set[str]:
         """Return the nodes whose attached volumes may have changed since the last call."""

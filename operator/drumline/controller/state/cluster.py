@@ -216,6 +216,7 @@ class ClusterCache:
         # Same places, same state: most status writes change no node.
         if len(states) == 2 and states[0] == states[1]:
             return
+        self.volumes.on_job(before, after)
         for assignment in filter(None, assignments):
             self.nodes.recount(assignment.node_names())
 

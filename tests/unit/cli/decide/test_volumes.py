@@ -209,3 +209,22 @@ def test_a_claim_that_is_made_for_each_pod_counts_for_each(
     job = a_job("reads", nodes=2, gpusPerNode=4, nodeSelector={"rack": "r1"}, template=template)
     objects = (*SITE, storage, a_csi_node("n1", disks=limit), job)
     assert verdicts(capsys, "-f", written(tmp_path, *objects))["team/reads"]["verdict"] == verdict
+
+
+@pytest.mark.parametrize(("limit", "started"), [(2, 2), (1, 1)])
+def test_jobs_of_one_cycle_do_not_attach_more_than_a_node_can(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], limit: int, started: int
+) -> None:
+    """Both jobs fit on n1 by their GPUs, and each brings a disk of its own."""
+    jobs: list[Json] = []
+    for name in ("a", "b"):
+        volumes = [{"name": "d", "persistentVolumeClaim": {"claimName": name}}]
+        template = {**MOUNTED, "volumes": volumes}
+        fields = {"gpusPerNode": 4, "nodeSelector": {"rack": "r1"}, "template": template}
+        jobs.append(a_job(f"reads-{name}", **fields))
+    objects = (*SITE, *other_disks("a", "b"), a_csi_node("n1", disks=limit), *jobs)
+    rows = verdicts(capsys, "-f", written(tmp_path, *objects))
+    placed = [row for row in rows.values() if row["verdict"] == "Placed"]
+    assert len(placed) == started
+    for row in rows.values():
+        assert row in placed or "volumes beside those of other jobs" in row["message"]

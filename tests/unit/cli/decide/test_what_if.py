@@ -75,6 +75,27 @@ def test_quota_that_helps_nobody_changes_nothing() -> None:
     assert (answer.changed, answer.unchanged) == ((), 1)
 
 
+@pytest.mark.parametrize(
+    ("quota", "leaves"),
+    [
+        ({"nominalGpus": 8}, True),
+        ({"nominalGpus": 0, "nominalPercent": 34}, True),
+        ({"nominalGpus": 16}, False),
+    ],
+)
+def test_less_quota_names_the_jobs_that_their_queue_would_take_back(
+    quota: Json, *, leaves: bool
+) -> None:
+    """34 % of 24 GPUs are 8, which the operator has written into the status."""
+    queue = a_queue(8)
+    queue["spec"] |= {"quotas": [{"gpuPool": "h100", **quota}], "aboveQuota": "Evict"}
+    queue["status"] = {"usage": [{"gpuPool": "h100", "nominalGpus": 8, "usedGpus": 8}]}
+    answer = asked(MoreQuota(queue="q", pool="h100", gpus=-8), queue)
+    rows = [each for each in answer.changed if each.job == "team/runs"]
+    verdicts = [(each.then.verdict, each.then.reason) for each in rows if each.then is not None]
+    assert verdicts == ([(JobVerdict.LEAVES, "QuotaLowered")] if leaves else [])
+
+
 def test_a_job_that_asks_for_more_waits_for_more() -> None:
     answer = asked(OtherSize(job="team/waits", nodes=2), gpus=16)
     row = of(answer, "team/waits")

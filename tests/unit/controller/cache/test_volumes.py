@@ -5,8 +5,24 @@ from __future__ import annotations
 from msgspec import structs
 
 from drumline.controller.informers.volumes import VolumeCache
-from drumline.kube.views import ClaimView, ExpressionView, StorageClassView, VolumeView
+from drumline.controller.nodes.nodes import NodeCache
+from drumline.controller.state.cluster import ClusterCache
+from drumline.kube.views import (
+    ClaimView,
+    CsiNodeView,
+    ExpressionView,
+    StorageClassView,
+    VolumeView,
+)
 from tests.builders import a_job
+from tests.unit.controller.views import (
+    assignment,
+    job_view,
+    node_view,
+    pod_view,
+    pool_view,
+    queue_view,
+)
 
 MOUNTS = {
     "image": "any:1",
@@ -51,3 +67,33 @@ def test_a_class_restricts_claims_that_are_not_bound() -> None:
     assert names(cache) == ["storage class zonal of claim data"]
     cache.on_claim(CLAIM, structs.replace(BOUND, storage_class="zonal"))
     assert names(cache) == []
+
+
+def test_the_places_of_a_job_attach_its_volumes_before_its_pods_do() -> None:
+    state = ClusterCache(nodes=NodeCache(clock=lambda: 0.0))
+    state.on_pool(None, pool_view())
+    state.on_queue(None, queue_view())
+    state.nodes.on_node(None, node_view())
+    state.volumes.on_csi_node(None, CsiNodeView(name="node-0", limits=(("disks", 1),)))
+    state.volumes.on_volume(None, structs.replace(VOLUME, affinity=(), driver="disks", handle="h"))
+    state.volumes.on_claim(None, structs.replace(BOUND, namespace="team"))
+    template = {"nodes": 1, "template": MOUNTS}
+    waits = job_view(**template)
+    runs = job_view(version=2, status=assignment("node-0"), **template)
+    ended = {**assignment("node-0"), "finishedAt": "2026-11-28T10:00:00Z"}
+    over = job_view(version=3, status=ended, **template)
+
+    def attached() -> frozenset[str]:
+        (node,) = state.scheduling.snapshot(now=0.0).nodes
+        return node.attached[0].volumes
+
+    state.on_job(None, waits)
+    assert attached() == frozenset()
+    state.on_job(waits, runs)
+    assert attached() == {"h"}
+    pod = structs.replace(pod_view(), claims=("data",))
+    state.on_pod(None, pod)
+    state.on_job(runs, over)
+    assert attached() == {"h"}  # its pod still runs
+    state.on_pod(pod, None)
+    assert attached() == frozenset()
