@@ -30,6 +30,8 @@ from drumline_scheduler.model import AttachedVolumes, NodeOperator, NodeRequirem
 _Claim = tuple[str, str]
 """Namespace and name."""
 _Terms = tuple[tuple[ExpressionView, ...], ...]
+_Key = TypeVar("_Key", str, _Claim)
+_Entry = TypeVar("_Entry", str, _Claim)
 _View = TypeVar("_View", VolumeView, StorageClassView)
 _OPERATORS = frozenset(NodeOperator)
 
@@ -119,7 +121,9 @@ class VolumeCache:
     def on_pod(self, old: PodView | None, new: PodView | None) -> None:
         """Process an event of a pod that holds its node, or None."""
         for pod, change in ((old, -1), (new, 1)):
-            for name in pod.claims if pod is not None else ():
+            if pod is None:
+                continue
+            for name in pod.claims:
                 self._mount((pod.namespace, name), node=pod.node_name, change=change)
 
     def on_job(self, before: Job | None, after: Job | None) -> None:
@@ -137,13 +141,8 @@ class VolumeCache:
 
     def _mount(self, claim: _Claim, *, node: str, change: int) -> None:
         """Count one user of a claim on a node more or less."""
-        for by, key, entry in ((self._mounts, node, claim), (self._nodes, claim, node)):
-            counts = by.setdefault(key, Counter())
-            counts[entry] += change
-            if not counts[entry]:
-                del counts[entry]
-            if not counts:
-                del by[key]
+        _count(self._mounts, node, claim, change)
+        _count(self._nodes, claim, node, change)
 
     def take_changed(self) -> set[str]:
         """Return the nodes whose attached volumes may have changed since the last call."""
@@ -247,6 +246,16 @@ def _of_volume(view: VolumeView | None) -> object:
 
 def _of_class(view: StorageClassView | None) -> object:
     return view and (view.topologies, view.provisioner)
+
+
+def _count(by_key: dict[_Key, Counter[_Entry]], key: _Key, entry: _Entry, change: int) -> None:
+    """Change a count, and drop it once it is zero."""
+    counts = by_key.setdefault(key, Counter())
+    counts[entry] += change
+    if not counts[entry]:
+        del counts[entry]
+    if not counts:
+        del by_key[key]
 
 
 def _put(by_name: dict[str, _View], name: str, view: _View | None) -> _View | None:
