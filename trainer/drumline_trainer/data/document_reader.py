@@ -26,7 +26,6 @@ from drumline_trainer.data.records.kinds import (
     RecordKind,
     kind_of,
     normalized,
-    unused_fields,
 )
 from drumline_trainer.data.records.learned_text import LearnedText, TextRecord
 from drumline_trainer.data.records.rendering import RecordRenderer
@@ -90,8 +89,8 @@ def read_documents(
             for stored in read_records(path, offset=offset):
                 # The position is that after the record, so a saved position never repeats it.
                 after = DocumentPosition(number, stored.after)
-                note = unused_fields(stored.record, field=renderer.field)
-                yield TextDocument(_rendered(stored, renderer), after, stored.place, note)
+                texts = _rendered(stored, renderer)
+                yield TextDocument(texts, after, stored.place, renderer.note(stored.record))
         else:
             text = LearnedText(decoded(path.read_bytes(), path, at=0), framed=True)
             # A plain file is one document. Its position is the start of the next file, never an

@@ -20,6 +20,7 @@ from jinja2 import nodes
 from jinja2.exceptions import SecurityError
 from jinja2.ext import Extension, loopcontrols
 from jinja2.filters import FILTERS
+from jinja2.meta import find_undeclared_variables
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
@@ -36,6 +37,8 @@ from drumline_trainer.data.records.messages import (
 
 _BEGIN, _END = "\ufdd0", "\ufdd1"
 """Noncharacters, which no text has: around what a template says that it generates."""
+_BESIDE: Final = ("tools", "documents")
+"""Fields of a record that a template may read."""
 _DEFAULT, _FOR_TOOLS = "default", "tool_use"
 _MAX_REPEATED: Final = 1 << 24
 """Characters or entries of a repetition: `'a' * 10 ** 10` would take the memory of the machine."""
@@ -101,6 +104,8 @@ class ChatTemplate:
     ends: Ends
     words: frozenset[str]
     """Names of fields and strings: the fields and the roles that it knows are among them."""
+    variables: frozenset[str]
+    """Names of values that it is given, such as `tools`."""
     template: jinja2.Template
 
     @classmethod
@@ -124,13 +129,21 @@ class ChatTemplate:
         known: dict[str, Any] = {"raise_exception": _refuse, "strftime_now": _no_clock}
         environment.globals |= known
         try:
-            words = frozenset(_words(environment.parse(source)))
+            tree = environment.parse(source)
+            words, variables = frozenset(_words(tree)), frozenset(find_undeclared_variables(tree))
             template = environment.from_string(source)
         except Exception as error:  # its compiler fails in many ways: too deep, too large
             raise ConfigError(
                 f"data.chat_template: is no template: {type(error).__name__}: {error}"
             ) from error
-        made = cls(source=source, tokens=tokens, ends=ends, words=words, template=template)
+        made = cls(
+            source=source,
+            tokens=tokens,
+            ends=ends,
+            words=words,
+            variables=variables,
+            template=template,
+        )
         write = partial(made._text, Conversation(turns=(), variables={}))
         return replace(made, ends=ends.of_template(write))
 
@@ -154,13 +167,47 @@ class ChatTemplate:
 
         turns = [turn.learned for turn in conversation.turns]
         if _BEGIN in whole:
-            return _unmarked(whole, only=_learned_marks(conversation, messages, write))
+            made = _unmarked(whole, only=_learned_marks(conversation, messages, write))
+            self._check_calls(conversation, made)
+            return made
         prompt = None
         if conversation.prompt:
             asked = write(messages[: conversation.prompt], ask=True)
             prompt = asked if whole.startswith(asked) else None
         spans = answer_spans(whole, messages, turns, write=write, ends=self.ends)
-        return LearnedText(whole, tuple(spans), prompt=prompt)
+        made = LearnedText(whole, tuple(spans), prompt=prompt)
+        self._check_calls(conversation, made)
+        return made
+
+    def unread(self, record: Mapping[str, Any]) -> str | None:
+        """Say which field of a record the template leaves out, or return None."""
+        left_out = (name for name in _BESIDE if record.get(name) and name not in self.variables)
+        name = next(left_out, None)
+        return None if name is None else f"have {name!r}, which the chat template does not write"
+
+    def _check_calls(self, conversation: Conversation, made: LearnedText) -> None:
+        """Raise ValueError where a call is to be learned and the template does not write it.
+
+        Such an answer would be learned as silence.
+        """
+        learned = "".join(made.text[start:stop] for start, stop in made.learned or ())
+        call: Mapping[str, Any]
+        for number, turn in enumerate(conversation.turns):
+            for call in turn.message.get("tool_calls", ()) if turn.learned else ():
+                function = call.get("function", call)
+                name = function.get("name", "")
+                arguments: Mapping[str, Any] = function.get("arguments") or {}
+                signs = (name, *arguments)
+                # Some templates name the function before what is learned, and some not at all.
+                if any(sign in learned for sign in signs) or any(
+                    sign in self._text(replace(conversation, tools=None), [turn.message])
+                    for sign in signs
+                ):
+                    continue
+                raise ValueError(
+                    f"message {number + 1}: the chat template does not write the call of"
+                    f" {name!r}; use another template (data.chat_template)"
+                )
 
     def _written(
         self, conversation: Conversation, messages: list[Message]
@@ -170,7 +217,12 @@ class ChatTemplate:
         Some templates take the arguments of calls as objects, others as JSON strings: those fail
         with objects, or write them as Python does.
         """
-        encoded = encoded_arguments(messages)
+        try:
+            encoded = encoded_arguments(messages)
+        except TypeError as error:  # such as a date in a column
+            raise ValueError(
+                f"the arguments of a call cannot be written as JSON: {error}"
+            ) from error
         try:
             whole = self._text(conversation, messages)
         except ValueError:

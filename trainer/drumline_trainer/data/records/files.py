@@ -222,7 +222,7 @@ def _rows(path: Path, *, offset: int) -> Iterator[StoredRecord]:
         for batch in _batches(path):
             skipped = min(batch.num_rows, max(0, offset - row))
             row += skipped
-            for record in batch.slice(skipped).to_pylist():
+            for record in batch.slice(skipped).to_pylist(maps_as_pydicts="strict"):
                 row += 1
                 yield StoredRecord(without_nulls(record), f"row {row} of {path}", row)
 

@@ -144,7 +144,7 @@ def conversation_of(record: Record, *, words: frozenset[str] = frozenset()) -> C
     """
     prompt = None
     if "messages" in record:
-        turns = turns_of(record["messages"], words=words)
+        turns = _with_system(record, turns_of(record["messages"], words=words))
     elif "conversations" in record:
         turns = _with_system(record, turns_of(record["conversations"], words=words))
     elif _asks_by_messages(record):
@@ -198,7 +198,7 @@ def _messages_or_text(value: Any) -> Any:
 
 
 def _with_system(record: Record, turns: tuple[Turn, ...]) -> tuple[Turn, ...]:
-    """Put the `system` of a record of ShareGPT's or Alpaca's form first."""
+    """Put the field `system` of a record first, if it has one."""
     system = record.get("system")
     if not isinstance(system, str) or not system or turns[0].message["role"] == "system":
         return turns

@@ -17,21 +17,25 @@ from typing import Any, Final, cast
 
 Message = Mapping[str, Any]
 ASSISTANT: Final = "assistant"
+_OWN_ROLES: Final = ("user", ASSISTANT, "system", "tool", "developer")
 _ROLES: Final = {
-    "human": "user",
-    **dict.fromkeys(("gpt", "chatgpt", "bot", "model", "ai"), ASSISTANT),
+    **{role: role for role in _OWN_ROLES},
+    **dict.fromkeys(("human", "prompter"), "user"),
+    **dict.fromkeys(("gpt", "chatgpt", "bot", "chatbot", "bing", "bard", "model", "ai"), ASSISTANT),
     **dict.fromkeys(("observation", "function_response", "tool_response"), "tool"),
 }
-"""Names of roles in other formats. A template that knows such a name keeps it."""
+"""Names of roles, also those of other formats, in small letters. A template that knows a name keeps
+it as it is written."""
 _CALLS: Final = ("function_call", "tool_call")
 """Roles of messages whose text is a call of the assistant."""
 _FLAGS: Final = ("weight", "train", "trainable", "loss_mask")
 _REASONING: Final = ("reasoning_content", "thinking", "reasoning")
-_FIELDS: Final = frozenset(
-    {"role", "content", "name", "tool_calls", "tool_call_id", *_REASONING, *_FLAGS}
-)
+_THOUGHTS: Final = frozenset(_REASONING)
+"""A template that reads one of these gets all of them."""
+_FIELDS: Final = frozenset({"role", "content", "name", "tool_calls", "tool_call_id", *_FLAGS})
 _WITHOUT_EFFECT: Final = frozenset({"refusal", "audio", "annotations"})
 """Fields of OpenAI's answers that are empty in answers of text."""
+_WHERE_EMPTY: Final = _WITHOUT_EFFECT | _THOUGHTS
 _TEXT_PARTS: Final = frozenset({"text", "input_text", "output_text"})
 
 
@@ -95,15 +99,17 @@ def turns_of(value: Any, *, words: frozenset[str] = frozenset()) -> tuple[Turn, 
     """
     raw = decoded(value, "messages")
     if not isinstance(raw, list) or not raw:
-        raise ValueError("its messages are no list")
+        raise ValueError("its messages must be a list that is not empty")
     messages = cast("list[Any]", raw)
     return tuple(_turn(message, number, words) for number, message in enumerate(messages))
 
 
 def tools_of(record: Mapping[str, Any]) -> list[Any] | None:
     """Normalise `tools`, or OpenAI's older `functions`. Raises ValueError."""
-    if record.get("tools") is not None:
-        return _objects(record["tools"], "tools")
+    tools = record.get("tools")
+    # Columns that other rows fill are often an empty text or "null" here.
+    if tools is not None and tools not in ("", "null"):
+        return _objects(tools, "tools")
     if record.get("functions") is not None:
         functions = _objects(record["functions"], "functions")
         return [{"type": "function", "function": function} for function in functions]
@@ -147,20 +153,28 @@ def _turn(raw: Any, number: int, words: frozenset[str]) -> Turn:
 
 def _renamed(message: dict[str, Any], words: frozenset[str]) -> dict[str, Any]:
     """Replace the names of ShareGPT and of older calls with those of chat templates."""
-    if "role" not in message and "from" in message:
+    spoken = "role" not in message and "from" in message
+    if spoken:
         renames = {"from": "role", "value": "content"}
         message = {renames.get(name, name): value for name, value in message.items()}
     role = message.get("role")
     if not isinstance(role, str):
         raise ValueError("a message has neither a 'role' nor a 'from' that is text")  # noqa: TRY004 - a defect of data
-    if role in words:
-        return message
-    if role in _CALLS:
+    if role in _CALLS and role not in words:
         call = decoded(message.pop("content", None), role)
         calls = cast("list[Any]", call) if isinstance(call, list) else [call]
         wrapped = [{"type": "function", "function": each} for each in calls]
         return {**message, "role": ASSISTANT, "tool_calls": wrapped}
-    message["role"] = _ROLES.get(role, role)
+    if role == "function" and "tool" in words:  # `words` has the field `function` of calls, too
+        message["role"] = "tool"
+    elif role not in words:
+        message["role"] = _ROLES.get(role.lower(), role)
+        # ShareGPT has no roles of its own, so an unknown speaker may be the one that is learned.
+        if spoken and message["role"] not in _OWN_ROLES:
+            raise ValueError(
+                f"'from' is {role!r}, an unknown speaker; write one of"
+                f" {', '.join(map(repr, _ROLES))}"
+            )
     if "function_call" in message and "function_call" not in words:
         call = decoded(message.pop("function_call"), "function_call")
         message.setdefault("tool_calls", [{"type": "function", "function": call}])
@@ -168,8 +182,9 @@ def _renamed(message: dict[str, Any], words: frozenset[str]) -> dict[str, Any]:
 
 
 def _checked(message: dict[str, Any], words: frozenset[str]) -> Turn:
-    empty = {name for name in _WITHOUT_EFFECT & message.keys() if not message[name]}
-    unknown = sorted(message.keys() - _FIELDS - empty - words)
+    empty = {name for name in _WHERE_EMPTY & message.keys() if not message[name]}
+    known = _FIELDS | (_THOUGHTS if _THOUGHTS & words else frozenset[str]()) | words
+    unknown = sorted(message.keys() - known - empty)
     if unknown:
         raise ValueError(
             f"unknown field {', '.join(map(repr, unknown))}: the chat template does not read it;"

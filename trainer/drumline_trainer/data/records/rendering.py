@@ -13,6 +13,7 @@ from drumline_trainer.data.records.kinds import (
     kind_of,
     normalized,
     sides_of,
+    unused_fields,
 )
 from drumline_trainer.data.records.learned_text import LearnedText, TextRecord
 from drumline_trainer.data.records.messages import check_whole_record, tools_of
@@ -44,6 +45,14 @@ class RecordRenderer:
         for text in texts:
             _check_unicode(text.text)
         return texts
+
+    def note(self, record: Record) -> str | None:
+        """Say which part of a record is not used, or return None if all of it is."""
+        if self.templates is not None and self.kind.of_each is RecordKind.CONVERSATION:
+            unread = self.templates.for_tools(tools_of(record)).unread(record)
+            if unread is not None:
+                return unread
+        return unused_fields(record, field=self.field)
 
     def _text(self, record: Record, kind: RecordKind) -> LearnedText:
         match kind:

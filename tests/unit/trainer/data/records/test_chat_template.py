@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +107,34 @@ def test_tools_reach_the_template() -> None:
     assert render(with_tools, TWO_TURNS[:1], tools=tools).text.startswith(
         json.dumps(tools, ensure_ascii=False)
     )
+
+
+CALLING = {
+    "role": "assistant",
+    "content": "",
+    "tool_calls": [{"function": {"name": "weather", "arguments": {"city": "Paris"}}}],
+}
+ONLY_WITHOUT_CONTENT = TEMPLATE.replace(
+    "message['content'] | trim",
+    "(message.tool_calls | tojson if message.content is none else message.content)",
+)
+
+
+def test_a_call_that_the_template_leaves_out_is_not_learned_as_silence() -> None:
+    """DeepSeek's template for R1 writes a call only if its message has no content at all."""
+    tools = [{"type": "function", "function": {"name": "weather"}}]
+    source = "{{ tools | tojson }}" + ONLY_WITHOUT_CONTENT
+    with pytest.raises(ValueError, match=r"message 2: .*does not write the call of 'weather'"):
+        render(source, [*TWO_TURNS[:1], CALLING], tools=tools)
+    written = source.replace("message.content is none", "message.tool_calls")
+    assert "weather" in learned(written, [*TWO_TURNS[:1], CALLING])[0]
+
+
+def test_arguments_that_are_no_json_are_an_error_of_the_record() -> None:
+    calls = [{"function": {"name": "weather", "arguments": {"day": date(2025, 1, 1)}}}]
+    source = "{{ messages[1].tool_calls }}"
+    with pytest.raises(ValueError, match="written as JSON: Object of type date"):
+        render(source, [*TWO_TURNS[:1], {"role": "assistant", "tool_calls": calls}])
 
 
 @pytest.mark.parametrize(

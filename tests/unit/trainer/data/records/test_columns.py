@@ -94,6 +94,13 @@ def test_a_field_that_a_row_has_not_is_none_of_its_fields(tmp_path: Path) -> Non
     assert [stored.record for stored in read_records(file, offset=0)] == records
 
 
+def test_a_map_of_a_column_is_an_object(tmp_path: Path) -> None:
+    values = pa.array([[("city", "Paris")], []], pa.map_(pa.string(), pa.string()))
+    write_parquet(tmp_path / "a.parquet", pa.table({"text": ["a", "b"], "about": values}))
+    about = [each.record["about"] for each in read_records(tmp_path / "a.parquet", offset=0)]
+    assert about == [{"city": "Paris"}, {}]
+
+
 def test_shards_are_made_of_parquet_too(tmp_path: Path, model: Path) -> None:
     written(tmp_path / "data", "a.parquet", RECORDS)
     options = TokenizeOptions(

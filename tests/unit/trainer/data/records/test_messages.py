@@ -60,6 +60,10 @@ SAME: dict[str, dict[str, Any]] = {
         "messages": [{"role": "human", "content": "Two?"}, {"role": "gpt", "content": "four"}]
     },
     "roles in conversations": {"conversations": [USER, ANSWER]},
+    "speakers in capitals": {
+        "conversations": [{"from": "Human", "value": "Two?"}, {"from": "GPT", "value": "four"}]
+    },
+    "roles in capitals": {"messages": [{**USER, "role": "User"}, {**ANSWER, "role": "ASSISTANT"}]},
     "Alpaca": {"instruction": "Two?", "input": None, "output": "four"},
     "a prompt and its completion": {"prompt": [USER], "completion": [ANSWER]},
     "JSON strings of both": {"prompt": json.dumps([USER]), "completion": json.dumps([ANSWER])},
@@ -139,8 +143,12 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "no role": ([{"content": "a"}], "neither a 'role' nor a 'from'"),
     "a nested list": ([[USER]], "message 1 is no object"),
     "a null": ([None], "message 1 is no object"),
-    "no list": (USER, "are no list"),
-    "nothing": ([], "are no list"),
+    "an unknown speaker": (
+        [{"from": "human", "value": "Two?"}, {"from": "narrator", "value": "four"}],
+        "message 2: 'from' is 'narrator'",
+    ),
+    "no list": (USER, "must be a list"),
+    "nothing": ([], "must be a list"),
     "a string that is not JSON": ("[{", "'messages' is a string that is not JSON"),
     "a number": ([{**USER, "content": 3}], "'content' must be a text"),
     "an image": ([{**USER, "content": [{"type": "image"}]}], "type 'image'"),
@@ -167,6 +175,32 @@ def test_what_would_be_misread_is_refused_by_name(case: str) -> None:
         messages({"messages": value})
 
 
+@pytest.mark.parametrize("form", ["messages", "conversations"])
+def test_the_system_of_a_record_comes_first(form: str) -> None:
+    system = {"role": "system", "content": "Be brief."}
+    given = {"system": "Be brief.", form: [USER, ANSWER]}
+    assert messages(given) == messages({form: [system, USER, ANSWER]}) == [system, USER, ANSWER]
+
+
+def test_older_calls_are_known_to_templates_that_write_calls() -> None:
+    record = {
+        "messages": [
+            USER,
+            {"role": "assistant", "content": None, "function_call": CODED["function"]},
+            {"role": "function", "name": "add", "content": "3"},
+        ]
+    }
+    words = frozenset({"assistant", "user", "tool", "function", "tool_calls"})
+    known = conversation(record, words=words).messages
+    assert known[1] == CALLING
+    assert known[2]["role"] == "tool"
+
+
+@pytest.mark.parametrize("none", ["", "null", None])
+def test_a_column_of_tools_may_have_none(none: Any) -> None:
+    assert conversation({"messages": [USER, ANSWER], "tools": none}).tools is None
+
+
 def test_a_field_that_the_template_reads_is_known() -> None:
     record = {"messages": [USER, {**ANSWER, "channel": "final"}]}
     known = conversation(record, words=frozenset({"channel"}))
@@ -175,8 +209,15 @@ def test_a_field_that_the_template_reads_is_known() -> None:
 
 def test_thoughts_have_the_names_that_templates_read() -> None:
     record = {"messages": [USER, {**ANSWER, "reasoning": "Hm."}]}
-    thought = messages(record)[1]
+    thought = conversation(record, words=frozenset({"thinking"})).messages[1]
     assert thought["reasoning_content"] == thought["thinking"] == "Hm."
+
+
+@pytest.mark.parametrize("field", ["reasoning_content", "thinking", "reasoning"])
+def test_thoughts_that_a_template_leaves_out_are_refused(field: str) -> None:
+    with pytest.raises(ValueError, match=f"message 2: unknown field '{field}'"):
+        messages({"messages": [USER, {**ANSWER, field: "Hm."}]})
+    assert messages({"messages": [USER, {**ANSWER, field: ""}]})[1] == ANSWER
 
 
 def test_which_reading_counts_is_said() -> None:

@@ -377,6 +377,14 @@ def test_which_fields_count_is_said_before_the_first_step(tmp_path: Path) -> Non
     assert "[[f|our|<|im_end|>]]" in shown
 
 
+def test_tools_that_the_template_leaves_out_are_said(tmp_path: Path) -> None:
+    model = write_tokenizer(tmp_path)
+    read(model, [{**TWO_TURNS, "tools": [{"type": "function", "function": {"name": "add"}}]}])
+    config = DataConfig(source=str(model / "data"), pattern="*.jsonl")
+    notes = open_dataset(config, seed=1, model_folder=model).notes()
+    assert any("1 records have 'tools', which the chat template does not" in each for each in notes)
+
+
 CHAT = {"messages": [USER, {"role": "assistant", "content": "four"}]}
 TALK = "<|im_start|>user\nTwo?<|im_end|>\n<|im_start|>assistant\nfour<|im_end|>\n"
 
