@@ -25,7 +25,9 @@ from trl import GRPOConfig, GRPOTrainer
 
 from drumline_client.adapters.huggingface import DrumlineCallback, newest_checkpoint
 
-CONNECT_SECONDS, ANSWER_SECONDS, PATIENCE_SECONDS = 5, 600, 900
+CONNECT_SECONDS, ANSWER_SECONDS = 5, 540
+PATIENCE_SECONDS = 540
+"""Ranks that stand still for `recovery.hangTimeoutSeconds` (600) would be restarted."""
 KEPT = 2
 """Published weights that stay: a generator may still load those of the step before."""
 

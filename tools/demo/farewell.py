@@ -11,12 +11,19 @@ from typing import Any
 
 from tools.cluster import Cluster
 from tools.cluster.binaries import binary_path
+from tools.cluster.images import TRAINER_IMAGE
 from tools.demo.changes import placement
 from tools.demo.site import NAMESPACE
-from tools.install import SYSTEM_NAMESPACE
+from tools.install import SITE_PACKAGES_CLAIM, SYSTEM_NAMESPACE
 
 Json = dict[str, Any]
 
+OWN_SCRIPT = (
+    f".venv/bin/drumline run -n {NAMESPACE} -q research -N2 -G2 --folder FOLDER"
+    f" --image {TRAINER_IMAGE} --claim {SITE_PACKAGES_CLAIM}=/opt/site-packages"
+    " -- python3 train.py"
+)
+"""The trainer's image, with the packages of this checkout such as torch."""
 _HEAD = ("job", "phase", "steps", "loss", "checkpoints kept", "waited", "ran", "where")
 
 
@@ -71,6 +78,8 @@ def around(cluster: Cluster, *, first_job: str, down: str) -> list[str]:
         "A job of your own:",
         f"  kubectl apply -n {NAMESPACE} -f examples/first-job.yaml",
         f"  kubectl get trainingjobs -n {NAMESPACE} --watch",
+        "Your own script, train.py of a folder:",
+        f"  {OWN_SCRIPT}",
         f"When you have seen enough: {down}",
     ]
 

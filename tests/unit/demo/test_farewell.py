@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tools.demo.farewell import outcome, table
+from tools.demo.farewell import OWN_SCRIPT, outcome, table
 
 
 def test_the_table_says_what_the_job_did_and_left(tmp_path: Path) -> None:
@@ -37,3 +37,7 @@ def test_a_job_that_never_ran_leaves_dashes(tmp_path: Path) -> None:
     job = {"metadata": {"name": "two", "uid": "12345678-9abc"}, "status": {"phase": "Failed"}}
     done = outcome(job, checkpoints=tmp_path)
     assert table([done], racks={})[1].split() == ["two", "Failed", "-/-", *"----"]
+
+
+def test_the_page_has_the_line_for_a_script_of_ones_own() -> None:
+    assert f"\n{OWN_SCRIPT}\n" in Path("docs/laptop.md").read_text()
