@@ -12,6 +12,7 @@ from drumline_api.base import ApiModel, Timestamp, keyed_by
 from drumline_api.conditions import Condition, DisruptionKind, Phase
 from drumline_api.incidents import Budgets, GpuSeconds, IncidentNumber, IncidentStatus
 from drumline_contract import MAX_COMPUTE_CHARS, MAX_SERIES_CHARS
+from drumline_contract.prompt_answers import MAX_ANSWERS_CHARS
 
 # The largest `times` of the scheduling policy.
 MAX_PREEMPTIONS: Final = 16
@@ -168,6 +169,10 @@ class TrainingJobStatus(ApiModel):
     slowest of a group of neighbors. 5 is the median of the ranks with the same work. Each character
     of 0-9a-z above 5 means 5 % more time. z includes all higher values, and - means unknown.
     Written only together with other figures."""
+    prompt_answers: Annotated[str | None, Field(max_length=MAX_ANSWERS_CHARS)] = None
+    """Continued prompts (evaluation.prompts) of the newest evaluation, as JSON: the step, then
+    pairs of a prompt and its continuation. Long texts are cut. Written only together with other
+    figures."""
     layout: Annotated[str | None, Field(max_length=256)] = None
     """Parallelism that the ranks use, as last reported. If the ranks chose it, the predicted cost
     is included."""

@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from drumline_agent.rank_protocol.messages import PromptsContinued, parse_rank_message
+from drumline_contract import plain
+from drumline_contract.prompt_answers import decode
 from drumline_trainer.checkpoint.named import named_checkpoint
 from drumline_trainer.data.codec import codec_of
 from drumline_trainer.generate import Sampling, answer
@@ -29,7 +32,7 @@ def test_prompts_are_continued_and_checkpoints_exported(gangs: GangStarter, tmp_
         checkpoint={"every_steps": 2, "export_every_steps": 2},
     )
     run = tmp_path / "run"
-    gangs.run(train_rank, config, None, world_size=2, checkpoint_folder=run)
+    sent = gangs.run(train_rank, config, None, world_size=2, checkpoint_folder=run)
 
     lines = (run / "metrics" / "evaluations.jsonl").read_text().splitlines()
     shown = {each["step"]: each["answers"] for each in map(json.loads, lines)}
@@ -38,6 +41,13 @@ def test_prompts_are_continued_and_checkpoints_exported(gangs: GangStarter, tmp_
     files, codec = named_checkpoint(str(run)), codec_of(config, chat=True)
     expected = answer(files, config, PROMPT, codec=codec, sampling=Sampling(tokens=6))
     assert shown[4][0]["answer"] == expected
+    messages = [[line for line in rank if line.startswith('{"continued"')] for rank in sent]
+    assert [len(rank) for rank in messages] == [3, 0]
+    reported = parse_rank_message(messages[0][-1])
+    assert isinstance(reported, PromptsContinued)
+    assert decode(reported.answers).pairs == tuple(
+        (plain(each["prompt"]), plain(each["answer"])) for each in shown[4]
+    )
 
     exported = sorted(path.name for path in (run / "exports").iterdir() if path.is_dir())
     assert exported == ["step-00000004"]

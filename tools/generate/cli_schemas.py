@@ -37,6 +37,7 @@ from drumline_cli.report.model import (
 )
 from drumline_cli.report.rendering import INCIDENT_KEYS, REPORT_KEYS
 from drumline_contract import ComputePoint, StepPoint
+from drumline_contract.prompt_answers import ContinuedPrompts
 
 Json = dict[str, Any]
 
@@ -52,7 +53,7 @@ DOCUMENTS: Final[Mapping[str, type]] = {
 _PARTS: Final[tuple[type, ...]] = (
     FindingRow,
     *(IncidentReport, RecoveryStage, GpuSecondsShare, RestartBudget, TimelineSpan),
-    *(EventRow, SummaryRow, GpuSecondsLoss, StepPoint, ComputePoint),
+    *(EventRow, SummaryRow, GpuSecondsLoss, StepPoint, ComputePoint, ContinuedPrompts),
     *(JobDecision, NodesNeeded, NewNodes, Alternative),
     Difference,
     *(CapturedCycle, ChangedJob),

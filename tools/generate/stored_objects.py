@@ -59,6 +59,7 @@ UNREAD: Final[Mapping[str, frozenset[str]]] = {
             "incident",
             "layout",
             "preemptedAt",
+            "promptAnswers",
             "series",
             "signingKey",
         }

@@ -11,6 +11,7 @@ from drumline_contract import json_fields as read
 from drumline_contract.incidents import MAX_CAUSE_CHARS, FaultClass, Incident
 from drumline_contract.notices import NoticeAnswer, notice_answer
 from drumline_contract.pause import Pause, optional_pause
+from drumline_contract.prompt_answers import MAX_ANSWERS_CHARS
 from drumline_contract.rank_compute import MAX_COMPUTE_CHARS
 from drumline_contract.step_parts import StepPartSeconds, parse_step_parts
 from drumline_contract.step_series import MAX_SERIES_CHARS
@@ -108,6 +109,8 @@ class Progress:
     compute_by_rank: str = ""
     """The compute times of this attempt (`rank_compute`). Decoded only when needed. Empty while
     ranks are not compared."""
+    answers: str = ""
+    """The continued prompts of the newest evaluation (`prompt_answers`). Empty: there are none."""
 
     @classmethod
     def parse(cls, raw: dict[str, Any]) -> Progress:
@@ -128,6 +131,7 @@ class Progress:
             series=read.exact_text(raw, "series", limit=MAX_SERIES_CHARS),
             # Only the size is checked here, since decoding costs time for every status.
             compute_by_rank=read.exact_text(raw, "compute_by_rank", limit=MAX_COMPUTE_CHARS),
+            answers=read.exact_text(raw, "answers", limit=MAX_ANSWERS_CHARS),
         )
 
 
@@ -231,7 +235,7 @@ class FinalReport:
         whole: dict[str, Any] = {**asdict(self), "error": self.error[:1024]}
         body = _compact(whole)
         # Drop the large optional texts first. Progress and error matter most.
-        for name in ("compute_by_rank", "series"):
+        for name in ("answers", "compute_by_rank", "series"):
             if len(body) > MAX_FINAL_REPORT_BYTES:
                 whole["progress"][name] = ""
                 body = _compact(whole)

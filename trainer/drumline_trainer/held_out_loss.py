@@ -14,6 +14,8 @@ import torch
 import torch.distributed as dist
 
 from drumline_agent.rank_protocol.heartbeat import Phase
+from drumline_agent.rank_protocol.messages import PromptsContinued
+from drumline_contract import prompt_answers
 from drumline_contract.layout import Axis
 from drumline_trainer.assembly.parallel_model import ParallelModel
 from drumline_trainer.data.held_out import HeldOutDataset
@@ -119,6 +121,9 @@ class HeldOutLoss:
             for line in (record.line, *record.answer_lines):
                 self.reporter.print_line(line)
             self.reporter.instruments.publish(record)
+            if record.answers and self.reporter.placement.rank == 0:
+                answers = prompt_answers.encode(step, record.answers)
+                self.reporter.send_event(PromptsContinued(answers=answers))
         return loss
 
     def _answers(self) -> tuple[tuple[str, str], ...]:

@@ -20,7 +20,7 @@ from drumline_cli.report.incidents import (
 from drumline_cli.report.job_input import JobInput
 from drumline_cli.report.model import Health, JobReport, SummaryRow
 from drumline_cli.report.timeline import timeline
-from drumline_contract import plain, rank_compute, step_series
+from drumline_contract import plain, prompt_answers, rank_compute, step_series
 
 _HEALTH: Final = {
     Phase.RUNNING: Health.WELL,
@@ -59,6 +59,7 @@ def build_report(job_input: JobInput) -> JobReport:
         progress=_progress(status),
         series=step_series.decode(status.series or ""),
         compute_by_rank=rank_compute.decode(status.compute_by_rank or ""),
+        answers=prompt_answers.decode(status.prompt_answers or ""),
         # Figures that are unknown have no row.
         facts=tuple(
             SummaryRow(name=name, value=value)

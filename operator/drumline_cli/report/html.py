@@ -54,6 +54,7 @@ def sections(report: JobReport, *, above: str = "", second: str = "") -> Markup:
         second,
         _next_steps(report),
         _training(report),
+        _answers(report),
         _timeline(report),
         _last_incident(report),
         _shares(report),
@@ -125,6 +126,15 @@ def _training(report: JobReport) -> Markup:
         drawn += [element("h3", "Seconds per step, by part"), stacked, legend]
     drawn += _compute_by_rank(report)
     return _section("Training", *drawn) if drawn else Markup("")
+
+
+def _answers(report: JobReport) -> Markup:
+    if not report.answers.pairs:
+        return Markup("")
+    title = f"Continued prompts, step {count(report.answers.step)}"
+    # Prompts are the user's and answers the model's. `element` escapes them.
+    table = _table(title, {"prompt": _WORDS, "continuation": _WORDS}, report.answers.pairs)
+    return _section(title, table)
 
 
 def _compute_by_rank(report: JobReport) -> list[Markup]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from drumline_contract import ComputePoint, StepPoint
+from drumline_contract.prompt_answers import ContinuedPrompts
 
 
 class Health(StrEnum):
@@ -198,6 +199,8 @@ class JobReport:
     """Figures of the run, by rising steps."""
     compute_by_rank: tuple[ComputePoint, ...]
     """Compute time of its ranks relative to each other, by increasing steps."""
+    answers: ContinuedPrompts
+    """Continued prompts of its newest evaluation."""
     facts: tuple[SummaryRow, ...]
     """The lines of the summary."""
     incidents: tuple[IncidentReport, ...]

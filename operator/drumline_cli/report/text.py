@@ -43,6 +43,7 @@ def render(report: JobReport, *, colours: bool) -> str:
     parts = [
         _head(report, ink),
         _training(report, ink),
+        _answers(report, ink),
         _last_incident(report, ink),
         _earlier_incidents(report, ink),
         _shares(report, ink),
@@ -99,6 +100,14 @@ def _training(report: JobReport, ink: _Ink) -> list[str]:
     points = report.series or report.compute_by_rank
     steps = f"steps {count(points[0].step)} to {count(points[-1].step)}"
     return [ink(f"Training, {steps}", _BOLD), *_table(rows)]
+
+
+def _answers(report: JobReport, ink: _Ink) -> list[str]:
+    if not report.answers.pairs:
+        return []
+    said = [line for prompt, answer in report.answers.pairs for line in (prompt, f"> {answer}")]
+    title = f"Continued prompts, step {count(report.answers.step)}"
+    return [ink(title, _BOLD), *_wrapped(said, indent="  ")]
 
 
 def _last_incident(report: JobReport, ink: _Ink) -> list[str]:

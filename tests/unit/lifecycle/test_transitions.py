@@ -211,6 +211,14 @@ def test_the_series_grows_with_the_figures_and_outlives_pods_but_not_by_much() -
     TrainingJobStatus.model_validate(json.loads(status.model_dump_json(by_alias=True)))
 
 
+def test_the_newest_continued_prompts_stay() -> None:
+    job = running(admitted(a_job()))
+    for text in ('[3,["a","b"]]', ""):
+        news = Progress(step=4, total_steps=8, answers=text)
+        job = with_status(job, transitions.with_progress(job, job.status, news, now=LATER))
+        assert job.status.prompt_answers == '[3,["a","b"]]'
+
+
 def test_compute_times_of_ranks_come_with_the_figures_and_are_written_anew() -> None:
     job = running(admitted(a_job()))
     for minute in range(100):

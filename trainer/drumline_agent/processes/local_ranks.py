@@ -33,6 +33,7 @@ from drumline_agent.rank_protocol.heartbeat import Heartbeat, Phase
 from drumline_agent.rank_protocol.messages import (
     CollectivesReported,
     NoticeSaved,
+    PromptsContinued,
     Quiesced,
     RankError,
     RankReturned,
@@ -267,6 +268,8 @@ class LocalRanks:
                 self._on_snapshot(rank, _snapshot_info(message, rank.placement))
             case NoticeSaved():
                 self._listener.on_saved(message)
+            case PromptsContinued():
+                self._status.answers = message.answers
             case CollectivesReported():
                 if (message.generation, message.attempt) == rank.placement.membership:
                     rank.progress = message.progress

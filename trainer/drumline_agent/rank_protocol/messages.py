@@ -66,6 +66,18 @@ class NoticeSaved:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PromptsContinued:
+    """The fixed prompts of an evaluation were continued. Rank 0 sends it."""
+
+    answers: str
+    """The text of `drumline_contract.prompt_answers`."""
+
+    def to_json(self) -> str:
+        """Return one line of JSON."""
+        return _event("continued", asdict(self))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CollectivesReported:
     """The answer to `ReportCollectives`."""
 
@@ -103,6 +115,7 @@ RankMessage = (
     | Quiesced
     | SnapshotTaken
     | NoticeSaved
+    | PromptsContinued
     | CollectivesReported
     | RankError
     | RankReturned
@@ -123,6 +136,8 @@ def parse_rank_message(line: str) -> RankMessage:
             return SnapshotTaken(**fields)
         case {"saved": fields}:
             return NoticeSaved(**fields)
+        case {"continued": {"answers": str(answers)}}:
+            return PromptsContinued(answers=answers)
         case {"collectives": {"generation": generation, "attempt": attempt, "progress": progress}}:
             return CollectivesReported(
                 generation=generation, attempt=attempt, progress=parse_progress(progress)

@@ -30,6 +30,7 @@ from drumline_contract import (
     rank_compute,
     step_series,
 )
+from drumline_contract.prompt_answers import MAX_ANSWERS_CHARS
 from drumline_contract.step_figures.part_comparison import step_part_of
 from drumline_contract.step_series import SAVING, shares_of
 
@@ -144,6 +145,8 @@ class RankStatusStore:
         self._points: tuple[StepPoint, ...] = ()
         """Points of this attempt."""
         self._work: dict[int, WorkPace] = {}
+        self.answers = ""
+        """The continued prompts of the newest evaluation (`prompt_answers`), kept over attempts."""
         # The state of the gang, which only a leader knows.
         self.pause: Pause | None = None
         """At the leader: how long no rank of the gang has shown work; None: it cannot tell."""
@@ -322,6 +325,7 @@ class RankStatusStore:
             ),
             series=step_series.encode(self._points),
             compute_by_rank=rank_compute.encode(self.compute_points),
+            answers=self.answers[:MAX_ANSWERS_CHARS],
         )
 
     @property

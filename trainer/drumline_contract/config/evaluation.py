@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from drumline_contract.config.bounds import Answer, Batch, Steps
 from drumline_contract.config.data import check_pattern, check_source
 from drumline_contract.config.errors import ConfigError, require_not_negative, require_positive
-
-MOST_PROMPTS = 16
+from drumline_contract.prompt_answers import MOST_PROMPTS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,8 +34,8 @@ class EvaluationConfig:
     average: bool = False
     """Measure the average of the weights, not the weights: set `optimizer.average_decay`."""
     prompts: str | None = None
-    """Prompts, one a line and at most 16: after each measurement the log shows how the model
-    continues them, with the likeliest tokens. None: none."""
+    """Prompts, one a line and at most 16: after each measurement the log, the job's report and
+    its page show how the model continues them, with the likeliest tokens. None: none."""
     prompt_tokens: Answer = 32
     """Tokens of each of these answers, at most."""
 

@@ -344,6 +344,7 @@ def with_progress(
         else _int64(predicted),
         series=_series(status.series, progress.series),
         compute_by_rank=_compute_by_rank(status.compute_by_rank, progress.compute_by_rank),
+        prompt_answers=progress.answers or status.prompt_answers,
         layout=progress.layout or status.layout,
         expected_end=_expected_end(status.expected_end, progress.seconds_left, now=now),
     )

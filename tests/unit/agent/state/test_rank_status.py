@@ -63,6 +63,15 @@ def test_compute_times_are_of_this_attempt_and_raise_no_version() -> None:
     assert not board.status.progress.compute_by_rank
 
 
+def test_continued_prompts_outlive_an_attempt() -> None:
+    board = RankStatusStore(agent_settings())
+    board.answers = '[3,["a","b"]]'
+    for attempt in (0, 1):
+        board.begin_attempt(generation=1, attempt=attempt, ranks=range(1))
+        board.record_heartbeat(heartbeat(None))
+        assert board.status.progress.answers == '[3,["a","b"]]'
+
+
 def test_the_series_is_of_this_attempt_and_of_steps_that_are_news() -> None:
     board = RankStatusStore(agent_settings())
     parts = {"forward": 2.0, "backward": 1.0, "all_gather/fsdp": 0.5, "checkpoint": 0.5}

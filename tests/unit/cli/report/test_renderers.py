@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from drumline_cli.report import html, text
 from drumline_cli.report.model import JobReport
 from drumline_cli.report.rendering import as_json
+from drumline_contract import prompt_answers
 from tests.unit.cli.manifests import a_manifest, a_report, a_running_status, an_event, an_incident
 
 EVIL = "</style><script>alert(1)</script>\"'&<img src=x onerror=alert(1)>\x1b[31m\u202e"
@@ -71,6 +72,7 @@ def full_report(foreign: str) -> JobReport:
         },
         series=foreign or SERIES,
         computeByRank=foreign or COMPUTE,
+        promptAnswers=prompt_answers.encode(4200, [(foreign or "The sky", foreign or "is blue")]),
     )
     manifest: Any = a_manifest(status=status)
     manifest["metadata"]["name"] = foreign or "llama"
@@ -88,6 +90,19 @@ def test_the_text_shows_the_incident_and_its_stages_add_up() -> None:
     ]
     (total,) = re.findall(r"^  total +([\d.]+) s$", shown, re.MULTILINE)
     assert round(sum(float(seconds) for _, seconds in stages), 3) == float(total) == 16.41
+
+
+def test_continued_prompts_are_shown_and_what_is_none_is_not() -> None:
+    shown = text.render(full_report(""), colours=False)
+    assert "\n  The sky\n  > is blue\n" in shown.partition("Continued prompts, step 4")[2]
+    assert {"The sky", "is blue"} <= cells(html.render(full_report("")))
+    for foreign in ("{}", "[[1]]", '[1,["a",2],"b"]', "[" * 7000, "[1" + '0" ' * 900):
+        report = a_report(a_manifest(status=a_running_status(promptAnswers=foreign)))
+        assert "Continued" not in text.render(report, colours=False)
+
+
+def cells(document: str) -> set[str]:
+    return set(re.findall(r"<td[^>]*>([^<]*)</td>", document))
 
 
 def test_colours_change_nothing_but_colours() -> None:
@@ -171,6 +186,7 @@ def test_the_fields_of_the_json_are_an_interface() -> None:
         "progress",
         "series",
         "compute_by_rank",
+        "answers",
         "facts",
         "incidents",
         "shares",

@@ -18,6 +18,7 @@ from drumline_cli.jobs.named_job import NamedJob
 from drumline_cli.report.job_input import job_input
 from drumline_console.ui import action_pages, pages, what_if_page
 from drumline_console.ui.rack_map import COLOURS, MOST_NODES, colours_of, rack_map
+from drumline_contract import prompt_answers
 from tests.unit.cli.manifests import an_event, an_incident
 from tests.unit.overview.objects import (
     NOW,
@@ -137,6 +138,7 @@ def hostile_status(name: str, text: str) -> dict[str, Any]:
         "message": text,
         "loss": short,
         "layout": text,
+        "promptAnswers": prompt_answers.encode(3, [(text, text)]),
         "incident": text,
         "lastIncident": incident,
         "ready": short,
@@ -175,7 +177,7 @@ def test_foreign_text_is_text(text: str) -> None:
         event = an_event(note=text, reason=text)
         event["regarding"] |= {"name": name, "uid": ""}
         read = job_input(hostile_status(name, text), events=[event], as_of=NOW)
-        audited(pages.job(read, cluster))
+        assert "Continued prompts, step 3" in audited(pages.job(read, cluster)).text
         audited(action_pages.delete(read))
         audited(action_pages.priority(read, a_cluster(a_priority_class(text, 1))))
         job = NamedJob(namespace="team", name=name)

@@ -199,10 +199,13 @@ def test_a_series_is_bounded_and_gives_way_to_the_error_of_a_final_report() -> N
 def test_compute_times_give_way_to_the_series_and_an_older_agent_has_none() -> None:
     progress = replace(STATUS.progress, series="1" * 2500, compute_by_rank="2" * 2048)
     assert AgentStatus.parse(replace(STATUS, progress=progress).encode()).progress == progress
-    whole = FinalReport.parse(FinalReport(progress=progress, error="x").encode())
-    assert whole.progress == replace(progress, compute_by_rank="")
+    final = FinalReport(progress=replace(progress, answers="3" * 7000), error="x")
+    assert FinalReport.parse(final.encode()).progress == replace(progress, compute_by_rank="")
     raw = json.loads(STATUS.encode())
     del raw["progress"]["compute_by_rank"]
+    del raw["progress"]["answers"]
     assert AgentStatus.parse(json.dumps(raw).encode()) == STATUS
     with pytest.raises(ContractError, match=r"compute_by_rank.*2048"):
         AgentStatus.parse(said(compute_by_rank="2" * 2049))
+    with pytest.raises(ContractError, match=r"answers.*7000"):
+        AgentStatus.parse(said(answers="3" * 7001))

@@ -8,13 +8,14 @@ import pytest
 from drumline_agent.rank_protocol.heartbeat import Heartbeat, Phase
 from drumline_agent.rank_protocol.messages import (
     NoticeSaved,
+    PromptsContinued,
     Quiesced,
     RankError,
     RankMessage,
     SnapshotTaken,
     parse_rank_message,
 )
-from drumline_contract import RestoreTier
+from drumline_contract import RestoreTier, prompt_answers
 
 
 def beat(loss: float | None) -> Heartbeat:
@@ -51,6 +52,7 @@ def test_what_is_not_finite_is_null(loss: float) -> None:
         SnapshotTaken(step=3, generation=1, attempt=2, bytes=10, sha256="ab", seconds=0.5),
         NoticeSaved(notice="n", step=3, digest="ab"),
         NoticeSaved(notice="n", error="disk full"),
+        PromptsContinued(answers=prompt_answers.encode(3, [('"a\\', "\n" * 400)])),
         RankError(error="ValueError: no"),
     ],
     ids=lambda word: type(word).__name__,
