@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import dataclass
 from pathlib import Path
@@ -106,6 +107,8 @@ def adapters(model: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
         ({"parallelism": {"data_parallel": "zero2"}}, 2),
         ({"memory": {"recompute": "full"}}, 2),
         ({"lora": {"base_bits": 4}}, 1),
+        ({"parallelism": {"tensor": 2}}, 4),
+        ({"parallelism": {"tensor": 2}, "lora": {"base_bits": 4}}, 2),
     ],
     ids=str,
 )
@@ -181,6 +184,22 @@ def test_preferences_are_learned_as_by_our_own_code(
     asked = {"dpo": {"beta": 0.5}, "data": {"sequence_length": 160}}
     ours, theirs = preferring.both(tmp_path, ranks=ranks, **asked)
     assert theirs == pytest.approx(ours, rel=1e-5)
+
+
+def test_preferences_of_tensor_ranks_are_those_of_one(preferring: Runs, tmp_path: Path) -> None:
+    asked = merge(THEIRS, {"dpo": {"beta": 0.5}, "data": {"sequence_length": 160}})
+    whole = preferring.losses(tmp_path / "whole", **asked)
+    by_tensor = merge(asked, {"parallelism": {"tensor": 2}})
+    assert preferring.losses(tmp_path / "cut", ranks=2, **by_tensor) == pytest.approx(
+        whole, rel=1e-5
+    )
+    alone, together = (
+        [json.loads(line)["rewards"] for line in path.read_text().splitlines()]
+        for path in (tmp_path / name / "metrics" / "steps.jsonl" for name in ("whole", "cut"))
+    )
+    assert together[-1]["chosen"] != 0
+    for each, other in zip(together, alone, strict=True):
+        assert each == pytest.approx(other, rel=1e-4, abs=1e-6)
 
 
 def test_preferences_beneath_adapters(preferring: Runs, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ _TIMING: Final = (
     "asynchronous workers' losses depend on who is first; tests/gloo/parallelism/test_workers.py"
 )
 _MODULE: Final = (
-    "a module of transformers is not cut; tests/gloo/test_transformers_modules.py and"
+    "built by another library; tests/gloo/test_transformers_modules.py, _tensor.py and"
     " test_architectures.py train it beside a plain loop"
 )
 _LOOKS: Final = "what is shown or written beside a run; tests/gloo/test_looks_while_training.py"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from tools.architectures.truth import LOSS_TOLERANCE, STEPS, Outcome
+from tools.architectures.truth import LOSS_TOLERANCE, STEPS, YES, Outcome
 
 PAGE = Path(__file__).parents[2] / "docs" / "architectures.md"
 _HEAD = (
@@ -14,14 +14,17 @@ _HEAD = (
     " language model that this version knows. A tiny model of it, with random weights, was trained"
     " {steps} steps by the trainer (`trainer.model: Transformers`) on one rank and on two ranks"
     " (fsdp), beside a plain loop of transformers. **{count} of {all} model types have the plain"
-    " loop's losses**, to within {tolerance:g} of each.\n\n"
+    " loop's losses**, to within {tolerance:g} of each. **{cut} have them on two tensor ranks"
+    " too**, by the plan that transformers has for the class.\n\n"
     "The column *documents* says how documents that share a window are kept apart. *masks*: the"
     " model's own attention masks by positions. *rows*: each document is a row of the batch, filled"
     " up at its end, as a layer of the model would carry one document into the next. Both have the"
-    " loss of each document alone.\n\n"
+    " loss of each document alone. The column *tensor* says what `parallelism.tensor` does: *yes*,"
+    " *no plan*, or why it is refused.\n\n"
     "[How to train one](training.md#any-model-of-transformers-model-transformers). Another version"
     " of transformers may know more.\n\n"
-    "| model type | class | documents | largest difference of a loss |\n|---|---|---|---|\n"
+    "| model type | class | documents | largest difference of a loss | tensor |\n"
+    "|---|---|---|---|---|\n"
 )
 _REST = """
 ## Not trained
@@ -39,9 +42,11 @@ def page(rows: Sequence[Outcome], *, version: str) -> str:
         count=len(trained),
         all=len(rows),
         tolerance=LOSS_TOLERANCE,
+        cut=sum(row.tensor == YES for row in trained),
     )
     lines = [
-        f"| {row.model_type} | {row.class_name} | {row.documents} | {row.error:.0e} |"
+        f"| {row.model_type} | {row.class_name} | {row.documents} | {row.error:.0e}"
+        f" | {_cell(row.tensor)} |"
         for row in trained
     ]
     others = [f"| {row.model_type} | {_why(row)} |" for row in rows if not row.trains]
@@ -49,7 +54,10 @@ def page(rows: Sequence[Outcome], *, version: str) -> str:
 
 
 def _why(row: Outcome) -> str:
-    reason = row.reason or f"its losses are {row.error:.0e} from the plain loop's"
+    return _cell(row.reason or f"its losses are {row.error:.0e} from the plain loop's")
+
+
+def _cell(reason: str) -> str:
     return reason.replace("|", "/").replace("<", "(").replace(">", ")")
 
 

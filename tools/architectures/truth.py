@@ -23,6 +23,7 @@ from torch import Tensor, nn
 
 from drumline_agent.rank_protocol.placement import Placement
 from drumline_contract.config import ConfigError, TrainerConfig
+from drumline_contract.layout import Axis
 from drumline_contract.layout_validation import validated_layout
 from drumline_trainer.assembly.assemble import assemble
 from drumline_trainer.assembly.optimizer import build_optimizer
@@ -36,6 +37,7 @@ from drumline_trainer.models.transformers.module import (
 from drumline_trainer.models.transformers.sight import check_sight
 from drumline_trainer.models.transformers.weights import fill_slices
 from drumline_trainer.optimization.gradient_clipping import clip_gradients
+from drumline_trainer.parallelism.tensor_parallel.replicas import check_replicas
 from drumline_trainer.recovery.rendezvous import join
 from drumline_trainer.sharding.world import World
 from tools.architectures.tiny import WORDS, tiny
@@ -44,6 +46,7 @@ CPU: Final = torch.device("cpu")
 STEPS: Final = 3
 RATE: Final = 0.1
 LOSS_TOLERANCE: Final = 1e-5
+YES: Final = "yes"
 ROWS, LENGTH = 4, 16
 SPLITS: Final = (5, 11)
 """Where the second and third document of every window begin."""
@@ -62,6 +65,8 @@ class Outcome:
     """How documents of a window are kept apart: by its masks, or as rows."""
     reason: str = ""
     """Why it is not trained; empty: it is."""
+    tensor: str = ""
+    """How two ranks of the tensor axis train it: YES, or why not."""
 
     @property
     def trains(self) -> bool:
@@ -75,7 +80,7 @@ def model_types() -> list[str]:
 
 
 def configuration(described: Any) -> TrainerConfig:
-    """A run of a tiny model."""
+    """A run of a tiny model, by fsdp."""
     raw = described.to_dict()
     text = json.dumps({"model_type": described.model_type, **raw}, default=str)
     return TrainerConfig.from_dict(
@@ -120,7 +125,21 @@ def _outcome(name: str, placement: Placement) -> Outcome:
         error = _error(_trained(config, placement.world_size, placement.rank), losses)
     except Exception as failure:  # noqa: BLE001 - the reason stands in the table
         return replace(outcome, reason=f"{placement.world_size} ranks: {line_of(failure)}")
-    return replace(outcome, error=max(error, outcome.error))
+    tensor = _by_tensor(config, placement, losses)
+    return replace(outcome, error=max(error, outcome.error), tensor=tensor)
+
+
+def _by_tensor(config: TrainerConfig, placement: Placement, losses: Sequence[float]) -> str:
+    """Train by the plan of the library; YES if the losses are those of the plain loop."""
+    degrees = replace(config.parallelism, tensor=placement.world_size)
+    config = replace(config, parallelism=degrees)
+    try:
+        error = _error(_trained(config, placement.world_size, placement.rank), losses)
+    except ConfigError as refused:
+        return "no plan" if "has no plan" in str(refused) else line_of(refused)
+    except Exception as failure:  # noqa: BLE001 - the reason stands in the table
+        return line_of(failure)
+    return YES if error <= LOSS_TOLERANCE else f"losses {error:.0e} apart"
 
 
 def _alone(outcome: Outcome) -> list[Any]:
@@ -147,6 +166,8 @@ def _alone(outcome: Outcome) -> list[Any]:
 
 def _trained(config: TrainerConfig, ranks: int, rank: int) -> list[float]:
     model, world = _assembled(config, ranks, rank)
+    check_sight(cast("CausalModule", model.stages[0]), words=WORDS, device=CPU)
+    model.weights.refresh_copies()
     return list(_our_losses(model, config, world))
 
 
@@ -178,13 +199,16 @@ def tokens(step: int) -> Tensor:
 def _our_losses(model: ParallelModel, config: TrainerConfig, world: World) -> Iterator[float]:
     optimizer = build_optimizer(model.slices, config.optimizer, world)
     for step in range(STEPS):
-        rows = ROWS // world.layout.world_size
-        own = tokens(step)[world.rank * rows : (world.rank + 1) * rows]
+        rows = ROWS // world.layout.batch_ranks
+        first = world.index(Axis.DATA) * rows
+        own = tokens(step)[first : first + rows]
         torch.manual_seed(step)
         model.begin_step(targets=ROWS * LENGTH)
         loss = model.micro_batch_loss(own[:, :-1], own[:, 1:], ())
         loss.backward()  # pyright: ignore[reportUnknownMemberType]
         gradients = model.gradients()
+        if (group := world.group(Axis.TENSOR)) is not None:
+            check_replicas(cast("CausalModule", model.stages[0]), model.slices, gradients, group)
         totals = clip_gradients(
             model.slices, gradients, loss=loss.detach(), world=world, max_norm=1.0
         )

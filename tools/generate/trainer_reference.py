@@ -101,7 +101,7 @@ REFUSED: Final = (
     "--set parallelism.tensor=2 --set evaluation.prompts=Hello",
     "--preset qwen-moe --set parallelism.tensor=2 --set lora.targets=experts_down",
     "--set parallelism.pipeline=2 --set freeze=embedding.*",
-    "--preset tiny --set model.family=transformers --set parallelism.tensor=2",
+    "--preset tiny --set model.family=transformers --set parallelism.context=2",
     "--set parallelism.expert=4",
     "--preset qwen-moe --set model.experts=100 --set parallelism.expert=8",
     "--preset qwen-moe --set parallelism.expert=8 --set parallelism.tensor=2",

@@ -108,7 +108,10 @@ def validated_layout(config: TrainerConfig, *, world_size: int) -> Layout:
     against = violations(config, world_size=world_size)
     if against:
         raise ConfigError(against[0].text)
-    return Layout.of(config.parallelism, world_size=world_size)
+    layout = Layout.of(config.parallelism, world_size=world_size)
+    # Plans of transformers leave activations between layers whole on every tensor rank.
+    by_position = layout.sequence_parallel and config.model.family is not Family.TRANSFORMERS
+    return replace(layout, sequence_parallel=by_position)
 
 
 def micro_batch_count(layout: Layout, config: TrainerConfig) -> int:
@@ -183,7 +186,7 @@ def _violations(layout: Layout, config: TrainerConfig) -> Iterator[Violation]:
         yield from _servers(layout, config.parallelism.server)
     # Phase 2: rules of one worker.
     layout, config = worker_layout(layout, config)
-    # Modules of transformers are not cut, so the other rules do not apply.
+    # Sizes of modules of transformers are known to the ranks only, which check them.
     if config.model.family is Family.TRANSFORMERS:
         yield from _whole_modules(layout)
         return
@@ -268,18 +271,13 @@ def _prompts(layout: Layout) -> Iterator[Violation]:
 
 
 def _whole_modules(layout: Layout) -> Iterator[Violation]:
-    axes = {
-        "tensor": layout.tensor,
-        "context": layout.context,
-        "pipeline": layout.pipeline,
-        "expert": layout.expert,
-    }
+    axes = {"context": layout.context, "pipeline": layout.pipeline, "expert": layout.expert}
     cut = next((axis for axis, degree in axes.items() if degree > 1), None)
     if cut is not None:
         yield Violation(
             reason=ViolationReason.TRANSFORMERS,
-            text=f"parallelism.{cut}: {axes[cut]}, but a module of family transformers is not cut;"
-            f" set parallelism.{cut} to 1, and share out the weights with fsdp",
+            text=f"parallelism.{cut}: {axes[cut]}, but a module of family transformers is cut by"
+            f" tensor and fsdp only; set parallelism.{cut} to 1",
         )
 
 

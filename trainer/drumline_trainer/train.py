@@ -19,6 +19,7 @@ from torch import Tensor
 
 from drumline_agent.rank_protocol.heartbeat import Phase
 from drumline_contract.config import TrainerConfig
+from drumline_contract.layout import Axis
 from drumline_contract.layout_validation import validated_layout
 from drumline_contract.step_figures.step_record import Rewards
 from drumline_trainer.adapters.lora import called_adapters
@@ -41,6 +42,7 @@ from drumline_trainer.optimization.learning_rate import learning_rate
 from drumline_trainer.optimization.loss_scale import LossScale
 from drumline_trainer.optimization.optimizer import Optimizer
 from drumline_trainer.parallelism.batch_shard import BatchShard
+from drumline_trainer.parallelism.tensor_parallel.replicas import check_replicas
 from drumline_trainer.recovery.tiered_checkpointer import StartingPoint, TieredCheckpointer
 from drumline_trainer.recovery.train_state import (
     data_cursor_of,
@@ -271,6 +273,7 @@ class Learner:
         # Phase 1: gradients, summed over the ranks.
         self.reporter.enter(Phase.OPTIMIZER)
         gradients = self.model.gradients()
+        self._compare_replicas(gradients)
         self.reporter.count_gradients(gradients)
         # Phase 2: norm, clipping, loss and votes in one collective, with equal results on all
         # ranks.
@@ -302,6 +305,12 @@ class Learner:
             self.optimizer.update(gradients, rate=rate)
             self.model.weights.refresh_copies()
         return Update(totals=totals, scale=scale, rate=rate)
+
+    def _compare_replicas(self, gradients: list[Tensor]) -> None:
+        """Compare the tensor ranks' gradients of what each holds, for code that is not ours."""
+        group, (*_, module) = self.workers.world.group(Axis.TENSOR), self.model.stages
+        if group is not None and isinstance(module, CausalModule):
+            check_replicas(module, self.model.slices, gradients, group)
 
 
 def report_step(

@@ -228,11 +228,15 @@ def test_what_is_refused_names_the_field_and_the_figures(
         validated_layout(trainer, world_size=ranks)
 
 
-def test_a_module_of_transformers_is_not_cut() -> None:
-    raw = {"model": {"family": "transformers"}, "model_from": "/m", "parallelism": {"tensor": 2}}
-    (violation,) = violations(TrainerConfig.from_dict(raw), world_size=2)
+@pytest.mark.parametrize("axis", ["context", "pipeline", "expert"])
+def test_a_module_of_transformers_is_cut_by_tensor_and_fsdp_alone(axis: str) -> None:
+    raw = {"model": {"family": "transformers"}, "model_from": "/m"}
+    of_axis = TrainerConfig.from_dict({**raw, "parallelism": {axis: 2}})
+    (violation,) = violations(of_axis, world_size=2)
     assert violation.reason is ViolationReason.TRANSFORMERS
-    assert "set parallelism.tensor to 1" in violation.text
+    assert f"set parallelism.{axis} to 1" in violation.text
+    by_plan = TrainerConfig.from_dict({**raw, "parallelism": {"tensor": 2}})
+    assert not validated_layout(by_plan, world_size=4).sequence_parallel
 
 
 def test_every_reason_is_tried_above() -> None:

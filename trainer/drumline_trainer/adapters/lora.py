@@ -88,7 +88,11 @@ def adapt(
     # names in common with ours.
     if isinstance(stage, CausalModule):
         for name, linear in _chosen(cast("nn.Module", stage), config).items():
-            stage.set_submodule(name, make(name, linear))
+            layer = make(name, linear)
+            # Collectives of a cut layer are its hooks.
+            for kind in ("_forward_pre_hooks", "_forward_hooks"):
+                getattr(layer, kind).update(getattr(linear, kind))
+            stage.set_submodule(name, layer)
     else:
         replace_projections(stage, config.projections_of(model), make)
     # Without a tensor axis all adapters are whole, and no cut needs to be recorded.
@@ -105,7 +109,7 @@ def _chosen(module: nn.Module, config: LoraConfig) -> dict[str, nn.Linear]:
     Raises:
         ConfigError: a name is of none.
     """
-    layers = linear_layers(module)
+    layers = linear_layers(module, cut=(ColumnLinear, RowLinear))
     # An empty list means that the model has layers of its own kind, such as Conv1D of GPT-2.
     if not layers:
         raise ConfigError(

@@ -15,6 +15,7 @@ import difflib
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -42,7 +43,7 @@ from drumline_trainer.memory.recompute import recompute
 from drumline_trainer.metrics.step_timer import StepTimer
 from drumline_trainer.models.build import build_on_meta
 from drumline_trainer.models.loss import token_losses_sum
-from drumline_trainer.models.transformers.module import weight_count
+from drumline_trainer.models.transformers.module import CausalModule, weight_count
 from drumline_trainer.numerics.fp8 import multiply_in_fp8
 from drumline_trainer.parallelism.context_parallel.apply import context_parallel
 from drumline_trainer.parallelism.data_parallel.apply import data_parallel
@@ -60,6 +61,7 @@ from drumline_trainer.parallelism.pipeline_parallel.tied import (
     tied_group,
 )
 from drumline_trainer.parallelism.tensor_parallel.apply import tensor_parallel
+from drumline_trainer.parallelism.tensor_parallel.module_plan import parallel_by_plan
 from drumline_trainer.parallelism.tensor_parallel.vocabulary import vocabulary_parallel_loss
 from drumline_trainer.sharding.slices import Cut
 from drumline_trainer.sharding.world import World
@@ -171,11 +173,18 @@ def _cut_by_all_axes(stages: Sequence[nn.Module], config: TrainerConfig, world: 
     experts: set[str] = set()
     for stage in stages:
         # The tensor axis is first: other steps look for its layers (`ColumnLinear`, `RowLinear`).
-        by_tensor = tensor_parallel(stage, world, sequence_parallel=sequence_parallel)
+        theirs = isinstance(stage, CausalModule)
+        by_tensor = (
+            parallel_by_plan(cast("nn.Module", stage), world)
+            if theirs
+            else tensor_parallel(stage, world, sequence_parallel=sequence_parallel)
+        )
         context_parallel(stage, world)
         # Adapters copy the cut of the layer beside them, so experts and tensors must be cut
         # already.
         cuts |= _adapted(stage, config, world, expert_parallel(stage, world, by_tensor))
+        if isinstance(stage, CausalModule):
+            stage.replicated = frozenset(name for name, cut in cuts.items() if cut.copies > 1)
         # Freezing must precede the data axis, which reduces gradients of trained weights only.
         freeze_weights(stage, config)
         experts |= expert_names(stage)
@@ -224,7 +233,7 @@ def _data_parallel(model: CutStages, config: TrainerConfig, world: World) -> Dat
     learning = None
     if config.model.family is Family.TRANSFORMERS:
         # The shapes of a transformers module are known only from the module itself.
-        learning = sum(weight_count(stage) for stage in model.stages)
+        learning = sum(weight_count(stage, model.cuts) for stage in model.stages)
     summing = world.subworld(server.copies_per_node) if servers else world
     weights = data_parallel(
         model,
@@ -242,9 +251,10 @@ def _data_parallel(model: CutStages, config: TrainerConfig, world: World) -> Dat
 
 
 def _summed_loss(config: TrainerConfig, world: World) -> Callable[[Tensor, Tensor], Tensor]:
-    # A vocabulary cut by the tensor axis needs a loss that sums over the ranks of the group.
+    # A vocabulary cut by the tensor axis needs a loss that sums over the ranks of the group. A
+    # module of transformers gives whole logits.
     group = world.group(Axis.TENSOR)
-    if group is None:
+    if group is None or config.model.family is Family.TRANSFORMERS:
         return token_losses_sum
     return functools.partial(vocabulary_parallel_loss, group=group, vocabulary=config.model.outputs)
 

@@ -86,7 +86,7 @@ def clip_gradients(
     # Phase 2: one all-reduce. Latency dominates at this size, so extra collectives would cost more.
     sums = torch.stack(own)
     if counted is not None:
-        sums = torch.cat((sums, counted.to(sums) / scale))
+        sums = torch.cat((sums, counted.to(sums) / (world.size(Axis.TENSOR) * scale)))
     if world.layout.world_size > 1:
         with step_part("all_reduce", "world"):  # where the slowest rank is waited for
             dist.all_reduce(sums, group=world.everyone)

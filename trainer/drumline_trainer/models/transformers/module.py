@@ -13,6 +13,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import json
+import math
 import os
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
@@ -24,6 +25,7 @@ from torch import Tensor, nn
 from drumline_contract.config import ConfigError, ModelConfig
 from drumline_trainer.models.documents import Documents
 from drumline_trainer.models.transformers.documents import DocumentRows, sees_documents_apart
+from drumline_trainer.sharding.slices import Cut
 
 _POSITIONS, _CACHE = "position_ids", "use_cache"
 
@@ -39,6 +41,9 @@ class CausalModule:
     takes_cache: bool
     documents_apart: bool
     """True if its own masks separate documents by their positions."""
+    replicated: frozenset[str] = frozenset()
+    """Names of weights that every rank of the tensor axis holds, until their gradients have been
+    compared (`check_replicas`)."""
 
     def forward(self, inputs_BS: Tensor, documents: Documents | None = None) -> Tensor:
         """Return logits [batch, sequence, vocabulary] of tokens, each within its document."""
@@ -213,10 +218,16 @@ def _place(module: nn.Module, path: str) -> tuple[nn.Module, str]:
     return module.get_submodule(owner), name
 
 
-def linear_layers(module: nn.Module) -> dict[str, nn.Linear]:
+def linear_layers(
+    module: nn.Module, *, cut: tuple[type[nn.Linear], ...] = ()
+) -> dict[str, nn.Linear]:
     """Return the layers that take adapters, by name: all linear ones but the head, as in peft.
 
     A layer that shares its weight with another is none of them, nor one that computes otherwise.
+
+    Args:
+        module: module of transformers.
+        cut: classes of linear layers that the tensor axis has cut.
     """
     head = cast("Any", module).get_output_embeddings()
     tied = {owner for places in _tied_places(module) for owner, _ in places}
@@ -224,7 +235,8 @@ def linear_layers(module: nn.Module) -> dict[str, nn.Linear]:
         name: each
         for name, each in cast("Iterator[tuple[str, nn.Module]]", module.named_modules())
         if isinstance(each, nn.Linear)
-        and type(each).forward is nn.Linear.forward
+        and (isinstance(each, cut) or type(each).forward is nn.Linear.forward)
+        and "forward" not in vars(each)
         and each is not head
         and each not in tied
     }
@@ -301,9 +313,19 @@ def _line(error: Exception) -> str:
     return f"{type(error).__name__}: {error}".replace("\n", " ")[:300]
 
 
-def weight_count(module: nn.Module) -> int:
-    """Count the numbers of all parameters that learn, tied ones once."""
-    return sum(weight.numel() for weight in module.parameters() if weight.requires_grad)
+def class_name(module: object) -> str:
+    """Return the name that transformers gives a module's class, also if FSDP2 shards it."""
+    return type(module).__name__.removeprefix("FSDP")
+
+
+def weight_count(module: nn.Module, cuts: Mapping[str, Cut] | None = None) -> int:
+    """Count the numbers of all parameters that learn, tied ones once, whatever the ranks hold."""
+    shapes = {name: cut.shape for name, cut in (cuts or {}).items()}
+    return sum(
+        math.prod(shapes.get(name, weight.shape))
+        for name, weight in module.named_parameters()
+        if weight.requires_grad
+    )
 
 
 def state_names(module: nn.Module) -> Mapping[str, Tensor]:

@@ -15,11 +15,12 @@ from typing import cast
 
 import numpy as np
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
 from drumline_contract.config import ConfigError
 from drumline_trainer.models.documents import Documents
-from drumline_trainer.models.transformers.module import CausalModule
+from drumline_trainer.models.transformers.module import CausalModule, class_name
 
 _HALF = 6
 """Tokens of each of the two documents of a window."""
@@ -48,7 +49,16 @@ def check_sight(module: CausalModule, *, words: int, device: torch.device) -> No
     places = np.tile(np.arange(_HALF, dtype=np.int32), 2)[None]
     documents = Documents.of(numbers, places).to(device)
     whole.eval()
-    sees_later = _differ(lambda each: whole(each)[:, :-1], tokens_BS, last_BS)
+    try:
+        sees_later = _differ(lambda each: whole(each)[:, :-1], tokens_BS, last_BS)
+    except (RuntimeError, ValueError) as error:
+        if not module.replicated or isinstance(error, dist.DistError | torch.OutOfMemoryError):
+            raise
+        raise ConfigError(
+            f"parallelism.tensor: {class_name(module)} does not compute with the parts of its"
+            f" weights that its plan (tp_plan) gives a rank ({str(error)[:200]}); use fewer tensor"
+            " ranks, or fsdp"
+        ) from error
     if module.documents_apart and not sees_later:
         module.documents_apart = not _differ(
             lambda each: whole(each, documents)[:, _HALF:], tokens_BS, first_BS
@@ -56,7 +66,7 @@ def check_sight(module: CausalModule, *, words: int, device: torch.device) -> No
     whole.train()
     if sees_later:
         raise ConfigError(
-            f"config.json: {type(module).__name__} sees the tokens that it is to predict; set what"
+            f"config.json: {class_name(module)} sees the tokens that it is to predict; set what"
             " makes it causal there, or take another model"
         )
 

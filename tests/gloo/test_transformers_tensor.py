@@ -1,0 +1,116 @@
+"""Modules of transformers cut by their own plan (`tp_plan`): losses, other layouts, export."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from transformers import AutoModelForCausalLM
+
+from drumline_contract import ExitCode
+from drumline_contract.config import TrainerConfig
+from drumline_trainer.checkpoint.named import named_checkpoint
+from drumline_trainer.export import export_checkpoint
+from drumline_trainer.metrics.losses import read_losses
+from tests.gloo.gang import GangStarter
+from tests.gloo.jobs import train_rank
+from tests.gloo.stored import whole_tensors
+from tests.gloo.test_transformers_modules import LLAMA, MIXTURE, STATES, plain_losses, run_of
+
+BY_TENSOR: dict[str, Any] = {"parallelism": {"tensor": 2}}
+DENSE = {**LLAMA, "num_key_value_heads": 2, "hidden_size": 32}
+ODD = {**DENSE, "num_attention_heads": 3, "num_key_value_heads": 3, "hidden_size": 24}
+KINDS: dict[str, dict[str, Any]] = {
+    "llama": DENSE,
+    "mistral": {**DENSE, "model_type": "mistral", "tie_word_embeddings": False, "head_dim": 8},
+    # norms of heads, which each rank applies to its own
+    "qwen3": {**DENSE, "model_type": "qwen3", "head_dim": 8},
+    # an embedding that scales, and whose padding gets no gradient
+    "gemma3_text": {**DENSE, "model_type": "gemma3_text", "head_dim": 8, "pad_token_id": 130},
+    # gate and up of experts in one tensor; routed alike on all ranks
+    "qwen3_moe": {**MIXTURE, "num_key_value_heads": 2, "moe_intermediate_size": 24},
+    # biases after the sum over the ranks
+    "starcoder2": {**DENSE, "model_type": "starcoder2"},
+}
+CELLS: list[tuple[str, int, dict[str, Any]]] = [
+    *((kind, 2, {}) for kind in KINDS),
+    ("qwen3", 4, {"parallelism": {"tensor": 2}}),
+    ("qwen3_moe", 4, {"parallelism": {"tensor": 2}}),
+    ("llama", 4, {"parallelism": {"tensor": 2, "replicate": 2}}),
+    ("qwen3_moe", 4, {"parallelism": {"tensor": 2, "data_parallel": "zero2"}}),
+    ("qwen3", 2, {"micro_batch_size": 1, "parallelism": {"tensor": 2}}),
+    ("qwen3_moe", 2, {"memory": {"recompute": "full"}, "parallelism": {"tensor": 2}}),
+]
+
+
+def run(gangs: GangStarter, folder: Path, config: TrainerConfig, *, ranks: int) -> dict[int, float]:
+    gangs.run(train_rank, config, None, world_size=ranks, checkpoint_folder=folder)
+    return read_losses(folder / "metrics.jsonl")
+
+
+@pytest.mark.extended(keep=3)
+@pytest.mark.parametrize(("kind", "ranks", "settings"), CELLS, ids=str)
+def test_losses_are_those_of_a_plain_loop(
+    gangs: GangStarter, tmp_path: Path, kind: str, ranks: int, settings: dict[str, Any]
+) -> None:
+    config = run_of(tmp_path, KINDS[kind], steps=3, **{**BY_TENSOR, **settings})
+    losses = run(gangs, tmp_path / "run", config, ranks=ranks)
+    assert losses == pytest.approx(plain_losses(config), rel=1e-5)
+
+
+@pytest.mark.extended(keep=1)
+@pytest.mark.parametrize("kind", ["qwen3_moe", "gemma3_text"])
+def test_a_checkpoint_goes_on_in_other_layouts_and_out_to_transformers(
+    gangs: GangStarter, tmp_path: Path, kind: str
+) -> None:
+    """2 tensor ranks by 2 of fsdp, then one rank, then two tensor ranks; exported in between."""
+    asked: dict[str, Any] = {
+        "checkpoint": {"every_steps": 1, "keep": 4},
+        "optimizer": {"schedule": "constant", "warmup_steps": 0, "weight_decay": 0.0},
+    }
+    config = run_of(tmp_path, KINDS[kind], steps=3, **asked)
+    expected, folder = plain_losses(config), tmp_path / "run"
+    cut = run_of(tmp_path, KINDS[kind], steps=3, **asked, **BY_TENSOR)
+    run(gangs, folder, replace(cut, steps=1), ranks=4)
+    run(gangs, folder, replace(config, steps=2), ranks=1)
+    losses = run(gangs, folder, cut, ranks=2)
+    assert losses == pytest.approx(expected, rel=1e-5)
+
+    export_checkpoint(named_checkpoint(str(folder)), cut, tmp_path / "exported")
+    loaded, report = AutoModelForCausalLM.from_pretrained(
+        tmp_path / "exported", output_loading_info=True
+    )
+    assert not report["missing_keys"]
+    assert not report["unexpected_keys"]
+    named = dict(loaded.named_parameters())
+    stored = whole_tensors(folder / "step-00000003")
+    for name, values in stored.items():
+        if name.startswith("model."):
+            own = named[name.removeprefix("model.")].detach().numpy()
+            np.testing.assert_array_equal(own.reshape(values.shape), values, err_msg=name)
+
+
+@pytest.mark.extended(keep=1)
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (STATES, "no plan (tp_plan) that cuts the layers of MambaForCausalLM"),
+        (ODD, "num_attention_heads 3 of LlamaForCausalLM do not divide by 2"),
+        ({**DENSE, "intermediate_size": 37}, "37 features of model.layers.0.mlp.gate_proj"),
+        ({**DENSE, "model_type": "apertus"}, "only a part of the gradient of model.layers.0.mlp"),
+    ],
+    ids=lambda each: each["model_type"] if isinstance(each, dict) else "",
+)
+def test_what_cannot_be_cut_is_refused_by_name(
+    gangs: GangStarter, tmp_path: Path, model: dict[str, Any], message: str
+) -> None:
+    """The last one has a plan that forgets the slopes of its activations."""
+    config = run_of(tmp_path, model, steps=1, **BY_TENSOR)
+    asked = {"world_size": 2, "checkpoint_folder": tmp_path / "run"}
+    with gangs.gang(train_rank, config, None, **asked) as gang:
+        errors = gang.results()
+        assert gang.exit_codes() == [ExitCode.CONFIG] * 2
+    assert message in errors[0][0]
