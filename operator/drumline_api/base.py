@@ -233,7 +233,13 @@ CONTAINER_NAME: Final = Rule(
 
 
 def name_rule(*, kind: str, longest: int, why: str) -> Rule:
-    """Require a DNS label as object name, because names and label values contain it."""
+    """Require a DNS label as object name, because names and label values contain it.
+
+    Args:
+        kind: kind of the object.
+        longest: largest number of characters.
+        why: reason for the limit, for the message.
+    """
     return Rule(
         # A rule at the root may read only metadata.name and generateName of the metadata.
         rule=f"self.metadata.name.size() <= {longest} && !self.metadata.name.contains('.')",

@@ -59,6 +59,11 @@ def archived_jobs(
 def archived_logs(url: str | None, environment: Mapping[str, str], path: EndedPath) -> bytes:
     """Return the last lines of the pods of a job.
 
+    Args:
+        url: URL of the archive, from the command line.
+        environment: environment variables.
+        path: place of the job in the archive.
+
     Raises:
         BadInput: no archive is named, or it is none.
         NotAnswered: they were not kept, or cannot be read.
@@ -84,6 +89,13 @@ def archived_earlier_logs(
     generation: int,
 ) -> tuple[bytes, ...]:
     """Return the last lines of the pods of a job's earlier generation, at each of its incidents.
+
+    Args:
+        url: URL of the archive, from the command line.
+        environment: environment variables.
+        namespace: namespace of the job.
+        uid: uid of the job.
+        generation: generation of the job.
 
     Raises:
         BadInput: no archive is named, or it is none.

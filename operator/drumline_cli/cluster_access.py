@@ -44,6 +44,11 @@ def find_credentials(
 ) -> Credentials:
     """Return a named kubeconfig, or the pod's service account, or the usual kubeconfig.
 
+    Args:
+        environment: environment variables.
+        kubeconfig: file from the command line.
+        context: context from the command line.
+
     Raises:
         BadInput: none of them is usable.
     """
@@ -71,7 +76,13 @@ def cluster_client(credentials: Credentials) -> KubeClient:
 
 
 def missing_job(error: errors.NotFound, *, job: str, namespace: str) -> str:
-    """Why there is no such TrainingJob."""
+    """Why there is no such TrainingJob.
+
+    Args:
+        error: answer of the API server.
+        job: name of the job.
+        namespace: namespace of the job.
+    """
     # The server's message quotes the name of a missing object.
     if f'"{job}"' in error.message:
         return f"trainingjob {job!r} not found in namespace {namespace!r}"
@@ -79,7 +90,13 @@ def missing_job(error: errors.NotFound, *, job: str, namespace: str) -> str:
 
 
 def not_answered(error: errors.KubeError, *, what: str, verb: str = "read") -> NotAnswered:
-    """Return `refusal` as an exception."""
+    """Return `refusal` as an exception.
+
+    Args:
+        error: answer of the API server.
+        what: what was requested.
+        verb: Kubernetes verb that was refused.
+    """
     said = refusal(error, what=what, verb=verb)
     # A page can then ask for another token.
     if isinstance(error, errors.Unauthorized):

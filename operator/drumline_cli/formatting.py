@@ -70,7 +70,13 @@ def gpus_of(number: float, partition: str) -> str:
 
 
 def slice_words(*, pods: int, level: str, required: bool) -> str:
-    """`every 2 pods in one clique if possible`."""
+    """`every 2 pods in one clique if possible`.
+
+    Args:
+        pods: Pods of each slice.
+        level: topology level of a slice.
+        required: False adds `if possible`.
+    """
     wish = "" if required else " if possible"
     return f"every {pods} pods in one {level}{wish}"
 

@@ -16,6 +16,12 @@ from drumline_cli.errors import NotAnswered
 async def write_suspend(client: KubeClient, *, name: str, namespace: str, suspend: bool) -> None:
     """Write `spec.suspend`, so that it has an effect.
 
+    Args:
+        client: sends the requests.
+        name: name of the job.
+        namespace: namespace of the job.
+        suspend: new value of `spec.suspend`.
+
     Raises:
         NotAnswered: the job has ended, or is as wanted already.
         KubeError: the user may not, or there is no such job.

@@ -168,7 +168,13 @@ async def _kopf(registry: kopf.OperatorRegistry, *, identity: str, thread: Opera
 def registry_of(
     *, credentials: Credentials, report: Report, installation: str = ""
 ) -> kopf.OperatorRegistry:
-    """Return the handlers of one Kopf instance."""
+    """Return the handlers of one Kopf instance.
+
+    Args:
+        credentials: access to the API server.
+        report: called with each new spec.
+        installation: label of the watched objects. Empty: objects without the label.
+    """
     registry = kopf.OperatorRegistry()
     # Kopf watches only objects of this installation, by their label.
     ours = {LABEL_INSTALLATION: installation or kopf.ABSENT}

@@ -119,6 +119,12 @@ async def read_earlier_logs(
 ) -> EarlierLines:
     """Return the last lines of a job's pods at incidents of a generation, oldest first.
 
+    Args:
+        store: the archive.
+        namespace: namespace of the job.
+        uid: uid of the job.
+        generation: generation of the job.
+
     Raises:
         ArchiveError: the archive cannot be read.
     """

@@ -149,7 +149,13 @@ def notifiable_queue(raw: bytes | msgspec.Raw) -> NotifiableQueue:
 
 
 def user_change(queue: NotifiableQueue, spent: UserSpent, *, now: float) -> OutlookChange:
-    """Return the message about a user who used most of the limit. IDs are those of a queue."""
+    """Return the message about a user who used most of the limit. IDs are those of a queue.
+
+    Args:
+        queue: the queue with its budget.
+        spent: the user's use and limit.
+        now: Unix time in seconds.
+    """
     share = spent.gpu_hours / max(1, queue.user_gpu_hours)
     # Day, limit and user: a raised limit that is nearly used again is news.
     key = f"{queue.until[:10]}/{queue.user_gpu_hours}/{spent.user}"

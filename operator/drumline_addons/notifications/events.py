@@ -363,7 +363,13 @@ def _change(
 
 
 def change_id(uid: str, kind: NewsKind, *, key: str) -> str:
-    """Return a UUID of the change. The same job, kind and time give the same UUID."""
+    """Return a UUID of the change. The same job, kind and time give the same UUID.
+
+    Args:
+        uid: uid of the object.
+        kind: kind of the change.
+        key: time or other value that tells two changes apart.
+    """
     # A name-based UUID: another notifier, or a restart, derives the same id.
     return str(uuid.uuid5(uuid.NAMESPACE_URL, f"drumline.dev/{uid}/{kind}/{key}"))
 

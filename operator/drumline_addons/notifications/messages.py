@@ -180,7 +180,14 @@ def _escaped(text: str) -> str:
 def mail_message(
     change: OutlookChange, *, sender: str, recipients: list[str], cluster: str
 ) -> EmailMessage:
-    """Return the change as a mail. The same change has the same Message-ID."""
+    """Return the change as a mail. The same change has the same Message-ID.
+
+    Args:
+        change: the change to report.
+        sender: address of the sender.
+        recipients: addresses of the receivers.
+        cluster: name of the cluster.
+    """
     mail = EmailMessage(policy=SMTP)
     mail["From"] = sender
     mail["To"] = ", ".join(recipients)

@@ -88,7 +88,13 @@ def read_configuration(path: Path | None) -> NotificationSettings:
 async def run(
     settings: Settings, *, configuration: NotificationSettings, credentials: Credentials
 ) -> str | None:
-    """Notify until SIGTERM. Return the error that ended the process earlier, or None."""
+    """Notify until SIGTERM. Return the error that ended the process earlier, or None.
+
+    Args:
+        settings: settings of the process.
+        configuration: channels and their filters.
+        credentials: access to the API server.
+    """
     problems: list[str] = []
     try:
         await _run(settings, configuration=configuration, credentials=credentials)

@@ -66,7 +66,15 @@ def _gpus(row: NodeRow) -> int:
 def check_job(
     name: str, nodes: Sequence[NodeRow], *, queue: str, image: str, device: str | None
 ) -> Json:
-    """Return the TrainingJob."""
+    """Return the TrainingJob.
+
+    Args:
+        name: name of the job.
+        nodes: nodes to check.
+        queue: queue that is charged.
+        image: image of the trainer.
+        device: `cpu` for a test without GPUs.
+    """
     names = [row.node for row in nodes]
     terms = [
         {"matchExpressions": [{"key": HOST_LABEL, "operator": "In", "values": part}]}

@@ -135,6 +135,13 @@ async def running_pod(
 ) -> AsyncGenerator[None]:
     """Create the pod, wait until it runs, and delete it in the end.
 
+    Args:
+        client: sends the requests.
+        pod: claim, image and user of the Pod.
+        namespace: namespace of the claim.
+        seconds: time limit of the start.
+        say: prints a line for the user.
+
     Raises:
         NotAnswered: the cluster refuses it, or it does not run in time.
     """

@@ -151,6 +151,11 @@ def checkpoint_of(job: Json, *, step: int | None) -> KeptCheckpoint:
 def image_of(job: Json, chosen: argparse.Namespace, environment: Mapping[str, str]) -> str:
     """Return the image with the trainer: the named one, or the one that the job runs.
 
+    Args:
+        job: the TrainingJob.
+        chosen: parsed arguments.
+        environment: environment variables.
+
     Raises:
         BadInput: neither is known.
     """
@@ -164,7 +169,13 @@ def image_of(job: Json, chosen: argparse.Namespace, environment: Mapping[str, st
 
 
 def export_command(chosen: argparse.Namespace, checkpoint: str, folder: str) -> list[str]:
-    """Return the trainer's command."""
+    """Return the trainer's command.
+
+    Args:
+        chosen: parsed arguments.
+        checkpoint: path of the step in the Pod.
+        folder: folder to write in the Pod.
+    """
     command = ["python3", "-m", "drumline_trainer", "export", checkpoint, folder]
     command += ["--adapter"] if chosen.adapter else []
     command += ["--average"] if chosen.average else []

@@ -70,7 +70,13 @@ def receive(path: Path, offset: int) -> None:
 
 
 def finish(path: Path, size: int, changed: int) -> None:
-    """Give the file its name, if all of it is there."""
+    """Give the file its name, if all of it is there.
+
+    Args:
+        path: name of the file.
+        size: number of bytes that it must have.
+        changed: modification time, Unix seconds.
+    """
     have = partial(path).stat().st_size
     if have != size:
         sys.exit(f"{path} has {have} of {size} bytes")

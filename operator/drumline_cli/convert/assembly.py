@@ -109,6 +109,14 @@ def job_of_roles(
     Roles with as many GPUs a pod are further pods of it, the others are roles of the job. These
     find the others where the kubelet starts the commands alone, so then no agent does.
 
+    Args:
+        document: the object to convert.
+        roles: its groups of Pods.
+        head: name, namespace and labels.
+        spec: fields that are known already.
+        wanted: choices from the command line.
+        container_name: container that trains. None: the only one.
+
     Raises:
         ConversionError: no role has a GPU, or the result is no TrainingJob.
     """
@@ -191,6 +199,12 @@ def finished(document: Fields, metadata: Json, spec: Json, *, wanted: Wanted) ->
     """Return the conversion, held against the API's models and rules.
 
     What nobody has read is noted.
+
+    Args:
+        document: the object to convert.
+        metadata: metadata of the job.
+        spec: spec of the job.
+        wanted: choices from the command line.
 
     Raises:
         ConversionError: there is no queue, or the result is no TrainingJob.

@@ -143,6 +143,12 @@ def convert_document(
 ) -> Conversion | None:
     """Return the object as a TrainingJob, or None for a kind that is none of ours to convert.
 
+    Args:
+        raw: the object to convert.
+        group: its API group.
+        kind: its kind.
+        wanted: choices from the command line.
+
     Raises:
         ConversionError: no TrainingJob can be made of it.
     """

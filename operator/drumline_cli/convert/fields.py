@@ -17,7 +17,13 @@ _NUMBER: Final = re.compile(r"-?[0-9]{1,18}")
 
 
 class Fields:
-    """A mapping of the input at a path. `to` of a reader is where the value goes, for the notes."""
+    """A mapping of the input at a path. `to` of a reader is where the value goes, for the notes.
+
+    Args:
+        raw: the mapping.
+        notes: collects what was carried over or left out.
+        path: path of the mapping in its object.
+    """
 
     __slots__ = ("_below", "_lists", "_raw", "_read", "notes", "path")
 

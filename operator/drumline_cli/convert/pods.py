@@ -137,7 +137,14 @@ def gpus_of(pod_template: Fields) -> int:
 
 
 def launch_fields(words: Sequence[str], *, gpus: int, path: str, fields: Fields) -> Json:
-    """`launch` for a command, which has to behave as it did: it was started once a pod."""
+    """`launch` for a command, which has to behave as it did: it was started once a pod.
+
+    Args:
+        words: the command.
+        gpus: GPUs of each Pod.
+        path: path of the command, for notes.
+        fields: the container.
+    """
     # Users may give a path to the program. The file name identifies a launcher.
     program = PurePosixPath(words[0]).name
     once_a_pod = starts_ranks(words) is not False
@@ -159,7 +166,13 @@ def launch_fields(words: Sequence[str], *, gpus: int, path: str, fields: Fields)
 
 
 def command_of(container: Fields, *, gpus: int, supervised: bool = True) -> Json:
-    """Command, arguments and who starts them."""
+    """Command, arguments and who starts them.
+
+    Args:
+        container: the container that trains.
+        gpus: GPUs of each Pod.
+        supervised: whether an agent may start the ranks.
+    """
     command = container.texts("command", to=f"{_TEMPLATE}.command")
     args = container.texts("args", to=f"{_TEMPLATE}.args")
     fields: Json = {}

@@ -110,7 +110,13 @@ def volumes_of(pod: Fields) -> list[Json]:
 
 
 def mounts_of(container: Fields, *, volumes: list[Json], to: str) -> list[Json]:
-    """Mounts of these volumes, but for the folders that are the operator's or the kubelet's."""
+    """Mounts of these volumes, but for the folders that are the operator's or the kubelet's.
+
+    Args:
+        container: the container.
+        volumes: converted volumes of the Pod.
+        to: path of the result, for notes.
+    """
     names = {volume["name"] for volume in volumes}
     mounts: list[Json] = []
     for entry in container.each("volumeMounts"):

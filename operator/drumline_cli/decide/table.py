@@ -26,6 +26,12 @@ def table(
     """Return one line per job. `wide` adds every node, the remedy and the requested topology.
 
     EXPECTED is the band of the forecasts of its start, as `drumline queue` shows it.
+
+    Args:
+        decisions: one decision per job.
+        now: Unix time in seconds.
+        wide: whether to add columns.
+        forecast: whether to show expected starts.
     """
     if not decisions:
         return "nothing to decide: no job is pending\n"

@@ -84,17 +84,36 @@ class ProbeSite:
 
 
 def limit_pod(site: ProbeSite, *, number: int, node: str) -> Json:
-    """Says what a pod may lock on this node."""
+    """Says what a pod may lock on this node.
+
+    Args:
+        site: namespace and image of the probe.
+        number: number of the Pod, for its name.
+        node: name of the node.
+    """
     return _pod(site, name=f"node-{number}", node=node, script=_LIMIT_SCRIPT)
 
 
 def listening_pod(site: ProbeSite, *, name: str, node: str) -> Json:
-    """Accept every connection. `closed` is the name that the policy selects."""
+    """Accept every connection. `closed` is the name that the policy selects.
+
+    Args:
+        site: namespace and image of the probe.
+        name: `open` or `closed`.
+        node: name of the node.
+    """
     return _pod(site, name=name, node=node, script=_LISTEN_SCRIPT)
 
 
 def connecting_pod(site: ProbeSite, *, node: str, open_at: str, closed_at: str) -> Json:
-    """Try the two listening pods, by their addresses."""
+    """Try the two listening pods, by their addresses.
+
+    Args:
+        site: namespace and image of the probe.
+        node: name of the node.
+        open_at: address of the open Pod.
+        closed_at: address of the closed Pod.
+    """
     variables = {"OPEN": open_at, "CLOSED": closed_at}
     return _pod(site, name="client", node=node, script=_CONNECT_SCRIPT, variables=variables)
 
@@ -236,7 +255,13 @@ class _Reached(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def node_probe(pod: ProbePod, *, pool: str, node: str) -> NodeProbe:
-    """Return the result on this node."""
+    """Return the result on this node.
+
+    Args:
+        pod: the Pod that has ended.
+        pool: name of the pool.
+        node: name of the node.
+    """
     # A timeout usually means that the image is still being pulled.
     if not pod.over:
         return NodeProbe(pool=pool, node=node, problem="it did not finish in time")

@@ -170,7 +170,13 @@ def _go_inside(credentials: Credentials, chosen: argparse.Namespace, *, namespac
 
 
 def follow_to_the_end(credentials: Credentials, *, job: str, namespace: str) -> Output:
-    """Follow a job until it ends, or until Ctrl-C lets it go on alone."""
+    """Follow a job until it ends, or until Ctrl-C lets it go on alone.
+
+    Args:
+        credentials: access to the API server.
+        job: name of the job.
+        namespace: namespace of the job.
+    """
 
     async def follow() -> int:
         async with cluster_client(credentials) as client:

@@ -151,6 +151,11 @@ async def _seen(
 async def read_job(client: KubeClient, *, job: str, namespace: str) -> Json:
     """Return the TrainingJob as it is now.
 
+    Args:
+        client: sends the requests.
+        job: name of the job.
+        namespace: namespace of the job.
+
     Raises:
         NotAnswered: there is none of this name, or it cannot be read.
     """
@@ -165,6 +170,11 @@ async def read_job(client: KubeClient, *, job: str, namespace: str) -> Json:
 
 async def started_pods(client: KubeClient, *, uid: str, namespace: str) -> list[StartedPod]:
     """Return the job's pods that have a log, by index.
+
+    Args:
+        client: sends the requests.
+        uid: uid of the job.
+        namespace: namespace of the job.
 
     Raises:
         NotAnswered: they cannot be read.
@@ -196,6 +206,15 @@ async def stream_log(
     """Hand every line of a pod's log behind `since` to `take`; returns at the log's end.
 
     Lines over 64 KiB are left out. Lines of an init container start with its name.
+
+    Args:
+        client: sends the requests.
+        pod: the Pod and its index.
+        namespace: namespace of the job.
+        since: timestamp of the last line that is known.
+        follow: whether to wait for more lines.
+        take: receives each line.
+        container: name of the container.
 
     Raises:
         KubeError: it was refused or broke off.

@@ -117,7 +117,13 @@ def copy_of(source: str, target: str) -> Copy:
 
 
 def shell_arguments(pod: str, command: Sequence[str], *, terminal: bool) -> list[str]:
-    """`kubectl exec`, with a terminal where there is one here."""
+    """`kubectl exec`, with a terminal where there is one here.
+
+    Args:
+        pod: name of the Pod.
+        command: program and arguments.
+        terminal: whether this process has a terminal.
+    """
     flags = ["-i", "-t"] if terminal else ["-i"]
     return ["exec", *flags, pod, f"--container={CONTAINER}", "--", *(command or _SHELL)]
 

@@ -28,6 +28,11 @@ def has_terminal(job: Json) -> bool:
 async def resume_idle(client: KubeClient, job: Json, *, say: Say) -> None:
     """Queue a job again that was suspended because nobody used its terminal; others stay.
 
+    Args:
+        client: sends the requests.
+        job: the TrainingJob.
+        say: prints a line for the user.
+
     Raises:
         NotAnswered: the user may not.
     """
@@ -54,6 +59,11 @@ def _is_changed(job: Json) -> bool:
 
 async def wait_for_terminal(client: KubeClient, job: Json, *, say: Say) -> str:
     """Wait for the running pod and return its name. Print what the job waits for.
+
+    Args:
+        client: sends the requests.
+        job: the TrainingJob.
+        say: prints a line for the user.
 
     Raises:
         NotAnswered: the job has ended or is suspended, or cannot be read.

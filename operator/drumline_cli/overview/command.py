@@ -151,7 +151,15 @@ def output_of(
     kind: str | None = None,
 ) -> Output:
     # A program reads the remarks from the JSON, so nothing else is printed.
-    """Return the rows as JSON, or their table with the remarks on the cluster."""
+    """Return the rows as JSON, or their table with the remarks on the cluster.
+
+    Args:
+        chosen: parsed arguments.
+        cluster: objects that were read.
+        rows: rows to show.
+        table: text of the table.
+        kind: kind of the JSON document. None: the name of the command.
+    """
     if chosen.output == "json":
         return Output(text=as_json(kind or chosen.command, rows, cluster))
     if chosen.output == "name":

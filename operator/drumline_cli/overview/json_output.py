@@ -76,7 +76,13 @@ _ATTRIBUTE: Final = re.compile(r"^(\w+): (.*(?:\n    .*)*)", re.MULTILINE)
 
 
 def as_json(command: str, rows: Sequence[OverviewRow], cluster: ClusterObjects) -> str:
-    """One JSON object, ending with a newline."""
+    """One JSON object, ending with a newline.
+
+    Args:
+        command: name of the command.
+        rows: rows to show.
+        cluster: objects that were read, for remarks.
+    """
     document = {
         "kind": KINDS[command].__name__,
         "asOf": cluster.as_of,

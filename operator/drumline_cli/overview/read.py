@@ -81,6 +81,11 @@ async def from_cluster(
 ) -> ClusterObjects:
     """Return the objects as they are now.
 
+    Args:
+        credentials: access to the API server.
+        wanted: kinds that the command needs.
+        own: namespace of the workload, and of the jobs if other namespaces may not be read.
+
     Raises:
         NotAnswered: the jobs cannot be read, or, where they are wanted, the nodes or the workload.
     """
@@ -354,6 +359,11 @@ def _documents(text: bytes) -> list[tuple[str, bytes]]:
 
 def only_job(cluster: ClusterObjects, *, namespace: str, name: str) -> JobObject:
     """Return the job of this name.
+
+    Args:
+        cluster: objects that were read.
+        namespace: namespace of the job.
+        name: name of the job.
 
     Raises:
         NotAnswered: there is none.

@@ -59,7 +59,13 @@ def ends(at: float | None, *, now: float) -> str:
 
 
 def jobs(rows: Sequence[JobRow], *, now: float, namespaces: bool) -> str:
-    """Return one line per job. `namespaces` adds their namespaces."""
+    """Return one line per job. `namespaces` adds their namespaces.
+
+    Args:
+        rows: rows to show.
+        now: Unix time in seconds.
+        namespaces: whether names include namespaces.
+    """
     if not rows:
         return "no jobs\n"
     heads = ("JOB", "QUEUE", "PHASE", "GPUS", "STEP", "LOSS", "AGE", "DETAIL")

@@ -84,6 +84,11 @@ def read_request(chosen: argparse.Namespace) -> PlanRequest:
 def cluster_for(chosen: argparse.Namespace, gpus: int, *, job: JobFile | None = None) -> GpuCluster:
     """Return the cluster with so many GPUs: by the arguments, the job's GpuPool, the defaults.
 
+    Args:
+        chosen: parsed arguments.
+        gpus: number of GPUs.
+        job: job file whose GpuPool describes the GPUs.
+
     Raises:
         ConfigError: a name is not known, or a size not positive.
     """

@@ -30,7 +30,13 @@ _SUSPECT_INCIDENTS: Final = 3
 def next_steps(
     job: TrainingJob, *, incidents: tuple[IncidentReport, ...], budgets: tuple[RestartBudget, ...]
 ) -> tuple[str, ...]:
-    """Sentences, the most urgent first; none when there is nothing to do."""
+    """Sentences, the most urgent first; none when there is nothing to do.
+
+    Args:
+        job: the TrainingJob.
+        incidents: its incidents.
+        budgets: remaining restarts by class.
+    """
     return tuple(dict.fromkeys(_advice(job, incidents=incidents, budgets=budgets)))
 
 

@@ -81,7 +81,15 @@ def slug(name: str) -> str:
 
 
 def picture(identity: str, title: str, description: str, *content: Markup, height: int) -> Markup:
-    """Return a drawing `WIDTH` units wide with its description, scrolled if it is too wide."""
+    """Return a drawing `WIDTH` units wide with its description, scrolled if it is too wide.
+
+    Args:
+        identity: id of the element.
+        title: title for screen readers.
+        description: description for screen readers.
+        *content: elements of the drawing.
+        height: height in units.
+    """
     picture = element(
         "svg",
         # `id` connects the text to the picture for screen readers.

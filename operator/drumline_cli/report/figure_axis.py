@@ -33,7 +33,14 @@ class FigureAxis:
 def spanning(
     figures: Iterable[float], *, at_low: float, at_high: float, from_zero: bool = False
 ) -> FigureAxis:
-    """Return the axis on which all these figures lie. At least one is given."""
+    """Return the axis on which all these figures lie. At least one is given.
+
+    Args:
+        figures: values on the axis.
+        at_low: coordinate of the lowest value.
+        at_high: coordinate of the highest value.
+        from_zero: whether the axis begins at 0.
+    """
     figures = list(figures)
     low = min(figures)
     return FigureAxis(

@@ -72,7 +72,13 @@ def budgets_of(
     status: TrainingJobStatus, recovery: RecoverySpec, *, now: float
 ) -> tuple[RestartBudget, ...]:
     # A class without charges also has a budget, so all classes are listed.
-    """Every class that is charged, whether anything was or not."""
+    """Every class that is charged, whether anything was or not.
+
+    Args:
+        status: status of the job.
+        recovery: limits and window.
+        now: Unix time in seconds.
+    """
     charged = {budget.fault_class: budget for budget in status.budgets or []}
     return tuple(
         _budget(

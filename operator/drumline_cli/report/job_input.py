@@ -46,6 +46,12 @@ def job_input(
 ) -> JobInput:
     """Return the checked input of a report. Events about other objects are left out.
 
+    Args:
+        raw: the TrainingJob.
+        events: Kubernetes events.
+        as_of: Unix time at which they were read.
+        remarks: remarks about the source.
+
     Raises:
         ApiError: a field of the job or of an event is not what its kind says; names the field.
     """

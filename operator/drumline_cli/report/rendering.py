@@ -17,7 +17,13 @@ INCIDENT_KEYS: Final = {"root_cause": "culprit", "detection": "found"}
 
 
 def render(report: JobReport, *, output: str, environment: Mapping[str, str]) -> str:
-    """Return the report as `html`, `json`, or text with colors in a terminal."""
+    """Return the report as `html`, `json`, or text with colors in a terminal.
+
+    Args:
+        report: the report.
+        output: `html`, `json` or `text`.
+        environment: environment variables.
+    """
     match output:
         case "html":
             return html.render(report)

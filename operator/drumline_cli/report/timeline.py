@@ -30,7 +30,14 @@ def timeline(
     incidents: Sequence[IncidentReport],
     now: float,
 ) -> tuple[TimelineSpan, ...]:
-    """Return the spans in order, without gaps. Empty while nothing is known."""
+    """Return the spans in order, without gaps. Empty while nothing is known.
+
+    Args:
+        status: status of the job.
+        created_at: Unix time of the job's creation.
+        incidents: incidents in order of time.
+        now: Unix time in seconds.
+    """
     # Phase 1: placements and stays, in the order of time.
     stays = _stays(status)
     placements = [

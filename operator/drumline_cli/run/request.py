@@ -187,6 +187,11 @@ def _after(text: str) -> dict[str, str]:
 def pairs(texts: Sequence[str], *, option: str, form: str) -> tuple[tuple[str, str], ...]:
     """Return the text before and after the equals sign of each.
 
+    Args:
+        texts: values of the option.
+        option: name of the option, for errors.
+        form: required form, for errors.
+
     Raises:
         BadInput: one has none.
     """

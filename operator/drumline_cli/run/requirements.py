@@ -69,7 +69,13 @@ not answer."""
 
 
 def with_volume(template: Json, volume: Json, *, mount: Json) -> Json:
-    """Return the template with one more volume, and its mount."""
+    """Return the template with one more volume, and its mount.
+
+    Args:
+        template: Pod template of the job.
+        volume: the volume.
+        mount: mount in the container.
+    """
     return {
         **template,
         "volumes": [*template.get("volumes", []), volume],

@@ -58,6 +58,11 @@ async def secret_variables(
 ) -> tuple[Json, ...]:
     """Return a variable for each key of these Secrets. Values are not kept.
 
+    Args:
+        client: sends the requests.
+        names: names of the Secrets.
+        namespace: namespace of the job.
+
     Raises:
         BadInput: a Secret has no key, or a key is not a variable's name.
         NotAnswered: a Secret does not exist or may not be read.
@@ -109,6 +114,13 @@ async def create_job(
 
     The code is collected with the last job that owns it. It is there before the job, so that no pod
     waits for it; what is left over where the job is refused is taken back.
+
+    Args:
+        client: sends the requests.
+        manifest: the TrainingJob.
+        code: ConfigMaps or Secrets with the code.
+        namespace: namespace of the job.
+        say: prints a line for the user.
     """
     # Phase 1: store the code. A pod must not wait for it.
     made = await _store_code(client, code, namespace=namespace, say=say)

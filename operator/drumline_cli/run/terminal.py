@@ -142,6 +142,12 @@ def shell_request(
 ) -> RunRequest:
     """Return the request for a shell.
 
+    Args:
+        chosen: parsed arguments.
+        environment: environment variables.
+        queue: queue from the command line.
+        letters: random letters of the name.
+
     Raises:
         BadInput: the image is missing, an argument is not of its form, or is about a job.
     """

@@ -30,7 +30,14 @@ _LETTERS: Final = 24
 
 
 def page(rows: Sequence[GanttRow], *, now: float, since: float, until: float) -> str:
-    """Return the whole document."""
+    """Return the whole document.
+
+    Args:
+        rows: rows to show.
+        now: Unix time in seconds.
+        since: Unix time of the left edge.
+        until: Unix time of the right edge.
+    """
     style = Markup(files("drumline_cli.report").joinpath("report.css").read_text(encoding="utf-8"))
     head = element(
         "head",

@@ -26,6 +26,13 @@ _DAY: Final = 86_400
 def save(rows: Sequence[GanttRow], file: Path, *, now: float, since: float, until: float) -> None:
     """Write the picture, with at most `MOST_ROWS` jobs.
 
+    Args:
+        rows: rows to show.
+        file: path of the picture. Its ending selects the format.
+        now: Unix time in seconds.
+        since: Unix time of the left edge.
+        until: Unix time of the right edge.
+
     Raises:
         BadInput: the file cannot be written.
     """

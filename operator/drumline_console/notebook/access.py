@@ -83,6 +83,11 @@ class NotebookAccess:
     ) -> T:
         """Change a job.
 
+        Args:
+            name: name of the job.
+            what: makes the change.
+            verb: Kubernetes verb, for errors.
+
         Raises:
             NotAnswered: the job does not exist, or the cluster refuses.
         """

@@ -42,14 +42,26 @@ _LOG: Final = (
 
 
 def card(*content: str, as_of: float, remarks: Sequence[str] = ()) -> Markup:
-    """Return the whole card: its parts, remarks and age."""
+    """Return the whole card: its parts, remarks and age.
+
+    Args:
+        *content: parts of the card.
+        as_of: Unix time at which the data was read.
+        remarks: remarks about the cluster.
+    """
     below = [element("p", remark, style=_SOFT) for remark in remarks]
     age = element("p", f"As of {clock(as_of)}", style=_SOFT)
     return element("div", *(part for part in content if part), *below, age, style=_CARD)
 
 
 def title(name: str, phase: str = "", reason: str = "") -> Markup:
-    """Return name, state and reason."""
+    """Return name, state and reason.
+
+    Args:
+        name: name of the job.
+        phase: phase of the job.
+        reason: reason of the job.
+    """
     parts = [element("strong", name)]
     if phase:
         parts += [" ", pill(phase)]

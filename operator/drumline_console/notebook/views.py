@@ -253,7 +253,13 @@ def job_text(row: JobRow, *, now: float) -> str:
 
 
 def job_card(row: JobRow, *, as_of: float, remarks: Sequence[str]) -> str:
-    """Return a job's card: its phase, its progress, and when it starts or ends."""
+    """Return a job's card: its phase, its progress, and when it starts or ends.
+
+    Args:
+        row: row of the job.
+        as_of: Unix time at which the data was read.
+        remarks: remarks about the cluster.
+    """
     # A share needs both figures. A job of unknown length has no bar.
     share = row.step / row.total_steps if row.step is not None and row.total_steps else None
     speed = "" if row.tokens_per_second is None else f"{count(row.tokens_per_second)} tokens/s"

@@ -42,7 +42,13 @@ class TopView:
 
 
 def draw(rows: TopRows, read: Callable[[], TopRows], *, every_seconds: float) -> None:
-    """Draw `rows`, and then each result of `read`, until the user quits."""
+    """Draw `rows`, and then each result of `read`, until the user quits.
+
+    Args:
+        rows: first content.
+        read: reads new content.
+        every_seconds: time between two reads.
+    """
     view = TopView(rows=rows, read_at=monotonic())
     with suppress(KeyboardInterrupt):
         curses.wrapper(_loop, view, lambda: ask(read), every_seconds)

@@ -93,7 +93,13 @@ def priority(job_input: JobInput, cluster: ClusterObjects) -> str:
 
 
 def clone(job: NamedJob, manifest: dict[str, Any], *, changes: Sequence[str]) -> str:
-    """Render the manifest of a copy, to read, save or create."""
+    """Render the manifest of a copy, to read, save or create.
+
+    Args:
+        job: namespace, name and uid of the job.
+        manifest: manifest of the copy.
+        changes: changes that the user entered.
+    """
     name = str(manifest["metadata"]["name"])
     lines = "\n".join(changes)
     content = (
@@ -128,7 +134,13 @@ def clone(job: NamedJob, manifest: dict[str, Any], *, changes: Sequence[str]) ->
 def priority_choice(
     classes: Iterable[builtin.PriorityClass], *, chosen: str | None, empty: str = "the default"
 ) -> Markup:
-    """Render a field for a PriorityClass: a list, or a text field if they may not be listed."""
+    """Render a field for a PriorityClass: a list, or a text field if they may not be listed.
+
+    Args:
+        classes: PriorityClasses. Empty: they may not be listed.
+        chosen: name of the present class.
+        empty: text of the choice without a class.
+    """
     # High values first, because users look for a higher priority.
     by_value = sorted(classes, key=lambda each: (-each.value, each.metadata.name))[:MOST_CLASSES]
     if not by_value:

@@ -23,7 +23,13 @@ class ArchiveSource(Protocol):
         ...
 
     async def job(self, namespace: str, name: str, uid: str) -> EndedJob:
-        """Return one archived job."""
+        """Return one archived job.
+
+        Args:
+            namespace: namespace of the job.
+            name: name of the job.
+            uid: uid of the job.
+        """
         ...
 
 
@@ -70,6 +76,11 @@ class Archive:
 
     async def job(self, namespace: str, name: str, uid: str) -> EndedJob:
         """Return one archived job.
+
+        Args:
+            namespace: namespace of the job.
+            name: name of the job.
+            uid: uid of the job.
 
         Raises:
             CommandError: the job does not exist, or the archive cannot be read.

@@ -68,7 +68,13 @@ def anchor(title: str) -> str:
 
 
 def table(title: str, heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Markup:
-    """Return rows below their headers. On a phone, each row is a card."""
+    """Return rows below their headers. On a phone, each row is a card.
+
+    Args:
+        title: title of the table.
+        heads: texts of the headers.
+        rows: cells of each row, as markup.
+    """
     first = element("tr", *(element("th", name, scope="col") for name in heads))
     body = (
         element(

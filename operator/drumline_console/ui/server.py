@@ -106,6 +106,11 @@ async def listening(app: web.Application, *, host: str, port: int) -> AsyncGener
     Requests are not logged, because addresses contain names. Reads are cancelled when the client
     disconnects. Changes are finished.
 
+    Args:
+        app: the application.
+        host: address to bind.
+        port: port to bind. 0: any.
+
     Raises:
         OSError: the port is taken.
     """

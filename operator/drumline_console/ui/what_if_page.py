@@ -69,7 +69,13 @@ def question(fields: Mapping[str, str]) -> Change | None:
 
 
 def what_if(cluster: ClusterObjects, asked: Change | None, answer: WhatIfAnswer | None) -> str:
-    """Render the questions and the answer. None: another site linked to the question."""
+    """Render the questions and the answer. None: another site linked to the question.
+
+    Args:
+        cluster: objects that were read.
+        asked: the changed job. None: no question.
+        answer: the answer.
+    """
     lead = (
         "The scheduler computes what its next cycle would decide with this change, from the"
         " current objects. Nothing is changed."

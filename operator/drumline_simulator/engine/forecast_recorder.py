@@ -36,7 +36,14 @@ class ForecastRecorder:
     def record(
         self, *, snapshot: Snapshot, pending: Iterable[Gang], policy: Policy, now: float
     ) -> None:
-        """Compute expected starts, unless they are recent or no gang is pending."""
+        """Compute expected starts, unless they are recent or no gang is pending.
+
+        Args:
+            snapshot: state of the cluster.
+            pending: waiting gangs.
+            policy: policy of the scheduler.
+            now: seconds of the virtual clock.
+        """
         waiting = {gang.uid: gang for gang in pending}
         self._learn(snapshot)
         if now < self._next_at or not waiting:

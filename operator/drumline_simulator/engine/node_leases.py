@@ -21,7 +21,13 @@ which `NodeLeases.expire` compares."""
 
 
 class NodeLeases:
-    """Existing nodes, and the start of their leases."""
+    """Existing nodes, and the start of their leases.
+
+    Args:
+        cluster: nodes, queues and failures of the simulation.
+        seed: seed of all draws.
+        on_idle: called when a node becomes idle.
+    """
 
     def __init__(self, *, cluster: Cluster, seed: int, on_idle: IdleNode) -> None:
         self._nodes = {node.name: node for node in cluster.nodes}
@@ -68,7 +74,13 @@ class NodeLeases:
                 self._on_idle(name, now + scaling.idle_seconds, self._uses[name])
 
     def expire(self, name: str, *, uses: int, now: float) -> None:
-        """Remove an idle node, unless it was used again."""
+        """Remove an idle node, unless it was used again.
+
+        Args:
+            name: name of the node.
+            uses: number of uses when it became idle.
+            now: seconds of the virtual clock.
+        """
         if not self._jobs[name] and self._uses[name] == uses:
             self.lose(name, now=now)
 

@@ -23,7 +23,15 @@ _REFRESH_SECONDS = 60.0
 
 
 class SimulatedCluster:
-    """Mutable state between two cycles."""
+    """Mutable state between two cycles.
+
+    Args:
+        cluster: nodes, queues and failures of the simulation.
+        policy: policy of the scheduler.
+        execution: times of starts, saves and recoveries.
+        seed: seed of all draws.
+        on_idle: called when a node becomes idle.
+    """
 
     def __init__(
         self,
@@ -77,7 +85,15 @@ class SimulatedCluster:
         now: float,
         surplus_pool: str = "",
     ) -> None:
-        """Assign nodes of a pool to a pending job, and nodes of another pool to its surplus."""
+        """Assign nodes of a pool to a pending job, and nodes of another pool to its surplus.
+
+        Args:
+            job: the simulated job.
+            pool: name of the pool.
+            nodes: a node for each pod.
+            now: seconds of the virtual clock.
+            surplus_pool: pool of the surplus. Empty: there is none.
+        """
         del self.waiting[job.gang.uid]
         self.running[job.gang.uid] = job
         # A started job has no more nominations: other gangs may use those nodes again.
@@ -198,11 +214,23 @@ class SimulatedCluster:
         )
 
     def nominate(self, job: SimulatedJob, *, nominated: Mapping[int, str], pool: str) -> None:
-        """Reserve nodes for a running job: for its lost positions, or as the target of a move."""
+        """Reserve nodes for a running job: for its lost positions, or as the target of a move.
+
+        Args:
+            job: the simulated job.
+            nominated: reserved nodes by position.
+            pool: name of the pool.
+        """
         job.admitted = replace(_admitted(job), nominated=nominated, nominated_pool=pool)
 
     def lose_positions(self, job: SimulatedJob, *, lost: frozenset[int], now: float) -> None:
-        """Mark positions of a job as lost. It makes no progress until they are replaced."""
+        """Mark positions of a job as lost. It makes no progress until they are replaced.
+
+        Args:
+            job: the simulated job.
+            lost: lost positions.
+            now: seconds of the virtual clock.
+        """
         job.settle(now)
         held = _admitted(job)
         # A node that was announced and is now lost counts once, as lost.
@@ -210,7 +238,13 @@ class SimulatedCluster:
         job.version += 1
 
     def set_ready(self, name: str, *, ready: bool, closed: str = "") -> None:
-        """Take a node out of service or bring it back, or keep new pods off it."""
+        """Take a node out of service or bring it back, or keep new pods off it.
+
+        Args:
+            name: name of the node.
+            ready: whether the node is in service.
+            closed: why no new pod may use it. Empty: it may be used.
+        """
         self._nodes[name] = replace(self._nodes[name], ready=ready, closed=closed)
         # One new tuple per change of a node. Equal tuples let the scheduler's cache skip all nodes.
         self._node_tuple = tuple(self._nodes.values())

@@ -26,7 +26,14 @@ class Stall(StrEnum):
 
 
 class SimulatedJob:
-    """The mutable state of one job."""
+    """The mutable state of one job.
+
+    Args:
+        arrival: the job and its time of submission.
+        index: number of the job.
+        execution: times of starts, saves and recoveries.
+        is_mixed: whether its surplus uses another pool.
+    """
 
     # Slots, because a trace may have tens of thousands of jobs.
     __slots__ = (

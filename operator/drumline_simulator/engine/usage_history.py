@@ -23,7 +23,14 @@ class UsageHistory:
         self._updated_at: dict[str, float] = {}
 
     def change(self, *, queue: str, pool: str, gpus: int, now: float) -> None:
-        """Add GPUs of a pool to the usage of a queue from now on. Negative: remove them."""
+        """Add GPUs of a pool to the usage of a queue from now on. Negative: remove them.
+
+        Args:
+            queue: name of the queue.
+            pool: name of the pool.
+            gpus: GPUs to add.
+            now: seconds of the virtual clock.
+        """
         self._update(queue, now)
         held = self._held.setdefault(queue, {})
         held[pool] = held.get(pool, 0) + gpus

@@ -24,6 +24,11 @@ class Section:
 
     Its methods raise InvalidFileError, with line and field, for a value of another type or a
     missing required field.
+
+    Args:
+        node: the mapping.
+        file: name of the file, for errors.
+        path: path of the mapping in the document.
     """
 
     def __init__(self, *, node: yaml.MappingNode, file: str, path: str) -> None:
@@ -56,14 +61,26 @@ class Section:
         return str(node.value)
 
     def number(self, name: str, default: float | None = None, *, least: float = 0.0) -> float:
-        """Return a number."""
+        """Return a number.
+
+        Args:
+            name: name of the field.
+            default: value of a missing field. None: the field is required.
+            least: smallest valid value.
+        """
         node = self._take(name, needed=default is None)
         if node is None:
             return default or 0.0
         return self._number(name, node, least=least)
 
     def integer(self, name: str, default: int | None = None, *, least: int = 0) -> int:
-        """Return a whole number."""
+        """Return a whole number.
+
+        Args:
+            name: name of the field.
+            default: value of a missing field. None: the field is required.
+            least: smallest valid value.
+        """
         node = self._take(name, needed=default is None)
         if node is None:
             return default or 0

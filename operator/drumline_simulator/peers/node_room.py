@@ -26,12 +26,24 @@ class NodeRoom:
             self.take(held.gang, held.survivors)
 
     def take(self, gang: Gang, places: Mapping[int, str], *, times: int = 1) -> None:
-        """Allocate the places of a gang's pods. `times=-1` releases them."""
+        """Allocate the places of a gang's pods. `times=-1` releases them.
+
+        Args:
+            gang: the gang.
+            places: node of each position.
+            times: 1 to allocate, -1 to release.
+        """
         for position, name in places.items():
             self._free[name] -= times * gang.request_of(position).gpus
 
     def places(self, gang: Gang, *, pool: str, pods: int) -> tuple[str, ...] | None:
-        """Return nodes for a number of pods of a gang, or None if they do not all fit."""
+        """Return nodes for a number of pods of a gang, or None if they do not all fit.
+
+        Args:
+            gang: the gang to place.
+            pool: name of the pool.
+            pods: number of pods.
+        """
         wanted = gang.per_pod.gpus
         names = [name for name in self._pools.get(pool, ()) if self._free[name] >= wanted]
         if sum(self._free[name] // wanted for name in names) < pods:

@@ -36,12 +36,24 @@ class KueueQuota:
             self.add(held.gang.queue, pool=held.pool, gpus=held.gpus)
 
     def add(self, queue: str, *, pool: str, gpus: int) -> None:
-        """Charge a queue. A negative number gives quota back."""
+        """Charge a queue. A negative number gives quota back.
+
+        Args:
+            queue: name of the queue.
+            pool: name of the pool.
+            gpus: number of GPUs.
+        """
         self._used[queue, pool] += gpus
         self._cohort_used[self._cohort[queue], pool] += gpus
 
     def fits(self, queue: str, *, pool: str, gpus: int) -> bool:
-        """Return whether a queue may use more GPUs, including borrowed ones."""
+        """Return whether a queue may use more GPUs, including borrowed ones.
+
+        Args:
+            queue: name of the queue.
+            pool: name of the pool.
+            gpus: number of GPUs.
+        """
         after = self._used[queue, pool] + gpus
         limit = (self.queues[queue].borrowing_limit or {}).get(pool)
         if limit is not None and after > self.nominal(queue, pool=pool) + limit:
@@ -50,7 +62,13 @@ class KueueQuota:
         return self._cohort_used[cohort, pool] + gpus <= self._nominal[cohort, pool]
 
     def borrows(self, queue: str, *, pool: str, gpus: int = 0) -> bool:
-        """Return whether a queue would exceed its nominal quota with more GPUs."""
+        """Return whether a queue would exceed its nominal quota with more GPUs.
+
+        Args:
+            queue: name of the queue.
+            pool: name of the pool.
+            gpus: number of GPUs.
+        """
         return self._used[queue, pool] + gpus > self.nominal(queue, pool=pool)
 
     def nominal(self, queue: str, *, pool: str) -> int:

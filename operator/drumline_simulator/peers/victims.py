@@ -31,6 +31,13 @@ def find_victims(
     """Return victims with which a workload fits a pool, and its places, or None.
 
     `quota` and `room` are unchanged afterwards.
+
+    Args:
+        gang: the gang to place.
+        pool: name of the pool.
+        quota: quota of all queues.
+        room: free resources of all nodes.
+        running: admitted workloads.
     """
     rule = quota.queues[gang.queue].preemption
     here = [held for held in running if held.pool == pool and not held.leaving]

@@ -150,7 +150,13 @@ def fairness(by_policy: Sequence[tuple[str, Sequence[QueueShare]]]) -> Figure:
 
 
 def gpu_allocation(name: str, outcome: Outcome, nodes: Sequence[Node]) -> Figure:
-    """Draw the allocation of GPUs over time: a row per GPU, a color per queue."""
+    """Draw the allocation of GPUs over time: a row per GPU, a color per queue.
+
+    Args:
+        name: name of the policy, for the title.
+        outcome: result of the simulation.
+        nodes: nodes of the cluster.
+    """
     # Phase 1: whole nodes that fit, because half of a node would mislead.
     shown: list[Node] = []
     rows = 0

@@ -46,6 +46,12 @@ class Week:
 def run_sides(*, nodes: int, days: float, seed: int, screen: TextIO | None) -> Week:
     """Simulate each side.
 
+    Args:
+        nodes: number of nodes.
+        days: length of the period.
+        seed: seed of all draws.
+        screen: terminal for progress. None: none.
+
     Raises:
         BadInput: no job is submitted in that period.
     """

@@ -82,7 +82,13 @@ def run_week(
 
 
 def result(outcome: Outcome, *, setting: Setting, side: str) -> WeekResult:
-    """Return the figures of an outcome."""
+    """Return the figures of an outcome.
+
+    Args:
+        outcome: result of the simulation.
+        setting: cluster and period.
+        side: name of the side.
+    """
     prices = HourlyPrices(setting.cluster().terms, seed=setting.seed)
     waits = [job.waited_seconds(outcome.ended_at) for job in outcome.jobs]
     committed = sum(job.committed_seconds * job.gpus for job in outcome.jobs)

@@ -24,13 +24,7 @@ from drumline_client.run import Run, join
 
 
 class DrumlineCheckpoints(CheckpointManager):
-    """Saves at the step that the job agrees on, and resumes from the newest of both tiers.
-
-    Args:
-        config: torchtitan's checkpoint configuration.
-        run: result of `join`.
-        **parts: further arguments of torchtitan's manager.
-    """
+    """Saves at the step that the job agrees on, and resumes from the newest of both tiers."""
 
     @dataclass(kw_only=True, slots=True)
     class Config(CheckpointManager.Config):

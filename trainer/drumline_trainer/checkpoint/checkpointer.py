@@ -233,7 +233,13 @@ class Checkpointer:
         placement: Placement,
         check: Callable[[Mapping[str, Any]], None] = lambda _: None,
     ) -> RestoredCheckpoint | None:
-        """See `checkpoint.restore.restore`."""
+        """See `checkpoint.restore.restore`.
+
+        Args:
+            slices: this rank's parts of all tensors.
+            placement: rank and pod of this process.
+            check: validates the trainer state of a checkpoint.
+        """
         restored = restore(
             storage=self.storage,
             slices=slices,

@@ -46,7 +46,19 @@ def progress_line(
     staleness: Staleness | None = None,
     rewards: Rewards | None = None,
 ) -> str:
-    """Return a line for standard output, without unknown figures."""
+    """Return a line for standard output, without unknown figures.
+
+    Args:
+        step: number of finished steps.
+        total_steps: steps of the run.
+        loss: mean loss of the step.
+        gradient_norm: norm before clipping.
+        tokens_per_second: speed of all ranks.
+        eta_seconds: expected time until the end.
+        mfu: MFU as a fraction. None: unknown.
+        staleness: staleness of asynchronous workers. None: not asynchronous.
+        rewards: rewards of preference training. None: no preferences.
+    """
     # Phase 1: optional figures. An unknown figure leaves no gap in the line.
     efficiency = "" if mfu is None else f"  mfu {mfu:.1%}"
     eta = format_duration(eta_seconds)

@@ -99,6 +99,11 @@ def account_of_group(account: Account, *, namespace: str, group: str) -> Account
     """Return the account of a group of foreign pods, made from the account of one of them.
 
     Pods of one group that different queues pay for are different groups.
+
+    Args:
+        account: account of one Pod of the group.
+        namespace: namespace of the group.
+        group: name of the group.
     """
     return replace(
         account,

@@ -35,7 +35,13 @@ PROMETHEUS_GROUP: Final = "monitoring.coreos.com/v1"
 def autoscalers(
     groups: frozenset[str], nodes: tuple[NodeFact, ...], pools: tuple[PoolFact, ...]
 ) -> Iterator[Result]:
-    """Check whether an autoscaler may remove nodes, and whether the pools request nodes."""
+    """Check whether an autoscaler may remove nodes, and whether the pools request nodes.
+
+    Args:
+        groups: API groups that the cluster serves.
+        nodes: nodes of the cluster.
+        pools: GpuPools of the cluster.
+    """
     served = {group.partition("/")[0] for group in groups}
     present = {name for group, name in AUTOSCALERS.items() if group in served}
     # Managed Karpenter may hide its API group, but it labels its nodes.
@@ -64,7 +70,14 @@ def schedulers(
     nodes: tuple[NodeFact, ...],
     groups: frozenset[str],
 ) -> Iterator[Result]:
-    """Check whether other schedulers place pods on the GPUs of Drumline's pools."""
+    """Check whether other schedulers place pods on the GPUs of Drumline's pools.
+
+    Args:
+        pods: Pods that hold devices.
+        pools: GpuPools of the cluster.
+        nodes: nodes of the cluster.
+        groups: API groups that the cluster serves.
+    """
     foreign = False
     for pool in pools:
         resource = pool.spec.gpu_resource
@@ -105,7 +118,13 @@ def monitoring(
     prometheuses: tuple[PrometheusFact, ...],
     monitors: tuple[MonitorFact, ...],
 ) -> Iterator[Result]:
-    """Check whether a Prometheus selects Drumline's monitors. It ignores others silently."""
+    """Check whether a Prometheus selects Drumline's monitors. It ignores others silently.
+
+    Args:
+        groups: API groups that the cluster serves.
+        prometheuses: Prometheus objects with their selectors.
+        monitors: Drumline's monitors and rules.
+    """
     # Without the operator's CRDs there are no monitors to check.
     if PROMETHEUS_GROUP not in groups:
         yield Passed(

@@ -38,7 +38,13 @@ def shared_storage(
     classes: tuple[ClassFact, ...],
     jobs: tuple[JobFact, ...],
 ) -> Iterator[Result]:
-    """Check whether gangs can store checkpoints."""
+    """Check whether gangs can store checkpoints.
+
+    Args:
+        claims: PersistentVolumeClaims.
+        classes: StorageClasses.
+        jobs: TrainingJobs that are not over.
+    """
     known = {(claim.namespace, claim.name): claim for claim in claims}
     wrong = False
     for job in jobs:

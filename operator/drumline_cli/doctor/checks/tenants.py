@@ -37,7 +37,14 @@ def queues(
     nodes: tuple[NodeFact, ...],
     jobs: tuple[JobFact, ...] = (),
 ) -> Iterator[Result]:
-    """Check whether jobs have a queue and a pool, and which jobs each queue accepts."""
+    """Check whether jobs have a queue and a pool, and which jobs each queue accepts.
+
+    Args:
+        queues: TrainingQueues of the cluster.
+        pools: GpuPools of the cluster.
+        nodes: nodes of the cluster.
+        jobs: TrainingJobs that are not over.
+    """
     # Phase 1: jobs without a queue or a pool. They also hide the success message.
     orphans = list(_orphans(queues, pools, jobs))
     yield from orphans
@@ -158,7 +165,13 @@ def _cycles(queues: tuple[QueueFact, ...]) -> Iterator[list[str]]:
 def guarded_pools(
     operator: OperatorFact | None, pools: tuple[PoolFact, ...], queues: tuple[QueueFact, ...]
 ) -> Iterator[Result]:
-    """Check whether guarded pools exist, and whether pods can give back borrowed GPUs."""
+    """Check whether guarded pools exist, and whether pods can give back borrowed GPUs.
+
+    Args:
+        operator: settings of the operator.
+        pools: GpuPools of the cluster.
+        queues: TrainingQueues of the cluster.
+    """
     guarded = frozenset[str]() if operator is None else operator.guarded_pools
     names = {pool.name for pool in pools}
     sound = True
@@ -200,7 +213,14 @@ def pod_security(
     pools: tuple[PoolFact, ...],
     jobs: tuple[JobFact, ...],
 ) -> Iterator[Result]:
-    """Check whether namespaces admit the pods of their jobs."""
+    """Check whether namespaces admit the pods of their jobs.
+
+    Args:
+        namespaces: namespaces with their labels.
+        queues: TrainingQueues of the cluster.
+        pools: GpuPools of the cluster.
+        jobs: TrainingJobs that are not over.
+    """
     # Phase 1: index the namespaces, and the level that each pool needs.
     labels = {namespace.name: namespace.labels for namespace in namespaces}
     with_jobs = {job.namespace for job in jobs}

@@ -45,6 +45,11 @@ READERS: dict[Format, Reader] = {
 def read_as(kind: Format, lines: Iterable[str], *, file: str) -> Iterator[TraceJob]:
     """Return the jobs of a trace in one of the formats.
 
+    Args:
+        kind: format of the trace.
+        lines: lines of the file.
+        file: name of the file, for errors.
+
     Raises:
         InvalidFileError: a row is invalid. The error names the first one.
     """

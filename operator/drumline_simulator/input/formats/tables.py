@@ -12,6 +12,11 @@ from drumline_simulator.input.rows import Row
 def rows(lines: Iterable[str], *, file: str, needed: tuple[str, ...]) -> Iterator[Row]:
     """Yield each row of a table by the names in its header.
 
+    Args:
+        lines: lines of the file.
+        file: name of the file, for errors.
+        needed: names of required columns.
+
     Raises:
         InvalidFileError: a required column is missing, or a row and the header differ in length.
     """

@@ -230,6 +230,11 @@ def _is_hub(place: str) -> bool:
 def from_hub(url: str, wanted: Wanted = "all", *, field: str) -> Fetched:
     """Do `fetched` for a setting.
 
+    Args:
+        url: hf:// URL of the repository.
+        wanted: part of the repository to fetch.
+        field: name of the setting, for errors.
+
     Raises:
         HuggingFaceError: the Hub has no such repository, or refuses.
         StoreError: the Hub does not answer.
