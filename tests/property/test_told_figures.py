@@ -21,10 +21,13 @@ from drumline.overview.nodes import node_rows
 from drumline.overview.objects import ClusterObjects
 from drumline.overview.pool_units import PoolUnits
 from drumline.overview.queues import queue_rows, share_rows
+from drumline.overview.rows import QueueRow, ShareRow
 from drumline.overview.usage import usage_rows
 from drumline.overview.why import why_card
 from drumline.overview.workloads import workload_uses
 from drumline.telemetry.metrics import Metrics
+from drumline_cli.formatting import many as many_of
+from drumline_cli.overview import tables
 from drumline_cli.overview.read import from_documents
 from drumline_console.top.screen import TopRows, render
 from drumline_console.ui.pages import overview
@@ -51,7 +54,8 @@ async def test_every_figure_is_that_of_the_oracle() -> None:
                 wrong.append(f"seed {seed}: {what}: {shown}, and there are {figure}")
     print(f"{CLUSTERS} clusters from seed {first}: {sum(seen.values())} figures")
     assert not wrong, "\n".join(wrong)
-    assert all(seen[what] for what in ("node", "pool", "queue", "job", "usage", "holders"))
+    sections = ("node", "pool", "queue", "share", "job", "usage", "holders")
+    assert all(seen[what] for what in sections)
 
 
 @dataclass(frozen=True)
@@ -102,6 +106,7 @@ class _Scene:
 
     def _of_queues(self, cluster: ClusterObjects) -> Iterator[tuple[str, object, object]]:
         held, foreign = self._held(), self._foreign()
+        page, top = overview(cluster), "\n".join(render(_top(cluster), width=400))
         shares = {row.queue: row for row in share_rows(cluster)}
         specs = {each["metadata"]["name"]: each["spec"] for each in self.scene.of("TrainingQueue")}
         stored = {
@@ -136,6 +141,28 @@ class _Scene:
                 shares[name].used_gpus,
             )
             yield f"queue {name}, waiting in share", len(waits), shares[name].waiting_jobs
+            yield from self._of_share(shares[name], row, specs[name])
+            used, whole = (
+                sum(quota.used_gpus for quota in row.quotas),
+                sum(quota.nominal_gpus for quota in row.quotas),
+            )
+            bar = re.search(rf"^queue {name} .* (\d+) of (\d+)\b", top, re.MULTILINE)
+            assert bar is not None
+            yield f"queue {name} in top", (used, whole), tuple(map(int, bar.groups()))
+            for quota in row.quotas:
+                nominal = many_of(quota.nominal_gpus, "GPU")
+                text = f"{quota.pool}: {quota.used_gpus} of {nominal} held"
+                yield f"queue {name} on the page: {text}", True, text in page
+
+    def _of_share(
+        self, share: ShareRow, row: QueueRow, spec: Json
+    ) -> Iterator[tuple[str, object, object]]:
+        nominal = {quota["gpuPool"]: quota["nominalGpus"] for quota in spec["quotas"]}
+        name, used = row.queue, {quota.pool: quota.used_gpus for quota in row.quotas}
+        beyond = sum(max(0, gpus - nominal.get(pool, 0)) for pool, gpus in used.items())
+        yield f"share of {name}, quota", sum(nominal.values()), share.nominal_gpus
+        yield f"share of {name}, borrowed", beyond, share.borrowed_gpus
+        yield f"share of {name}, parts", +Counter(used), {p.pool: p.gpus for p in share.parts}
 
     def _of_jobs(self, cluster: ClusterObjects) -> Iterator[tuple[str, object, object]]:
         places = positions(lines(cluster.jobs, cluster.priorities))
@@ -146,6 +173,10 @@ class _Scene:
             key = f"{row.namespace}/{row.name}"
             began = self.scene.began_to_wait.get(key) if row.position else None
             yield f"job {key}, waits since", began, row.waits_since
+            spec = next(job.spec for job in cluster.jobs if job.key == key)
+            yield f"job {key}, GPUs in list", spec.nodes * spec.gpus_per_node, row.gpus
+            held = row.gpus if row.phase == "Running" else None
+            yield f"job {key}, metric", held, self._gauge_of_job(row.name)
         quotas = {
             queue["metadata"]["name"]: {quota["gpuPool"] for quota in queue["spec"]["quotas"]}
             for queue in self.scene.of("TrainingQueue")
@@ -154,6 +185,10 @@ class _Scene:
             if job.status.phase != "Pending":
                 continue
             card, own = why_card(cluster, job), quotas[job.spec.queue]
+            queue = next(each for each in queue_rows(cluster) if each.queue == job.spec.queue)
+            yield f"job {job.key}, line in why", len(queue.waiting), card.waiting_jobs
+            yield f"job {job.key}, quotas in why", queue.quotas, card.quotas
+            yield f"job {job.key}, before", sum(r.gpus for r in card.ahead), card.gpus_ahead
             pools = {job.spec.gpu_pool} & own if job.spec.gpu_pool else own
             for holder in card.holders:
                 where = self._pools_of(holder.job)
@@ -225,6 +260,15 @@ class _Scene:
         (pod,) = (each for each in pods if each["metadata"]["name"] == name)
         return {self._pool(pod["spec"]["nodeName"])}
 
+    def _gauge_of_job(self, name: str) -> float | None:
+        samples = (
+            sample
+            for family in self.metrics.cluster.collect()
+            for sample in family.samples
+            if sample.name == "drumline_job_gpus" and sample.labels["training_job"] == name
+        )
+        return next((sample.value for sample in samples), None)
+
     def _gauge(self, name: str, **labels: str) -> float | None:
         return self.metrics.registry.get_sample_value(name, labels)
 
@@ -242,6 +286,27 @@ def _top(cluster: ClusterObjects) -> TopRows:
         nodes=node_rows(cluster),
         queues=queue_rows(cluster),
     )
+
+
+async def test_a_tenant_who_reads_jobs_alone_sees_the_same_gpus_and_no_quota() -> None:
+    for seed in range(CLUSTERS):
+        scene = told_cluster(seed)
+        await written(scene, metrics=Metrics())
+        text = json.dumps({"kind": "List", "items": scene.of("TrainingJob")}).encode()
+        cluster = from_documents([text], as_of=NOW)
+        expected: Counter[str] = Counter()
+        for job in _runs(scene):
+            places = job["status"]["assignment"]["nodes"]
+            expected[job["spec"]["queue"]] += len(places) * job["spec"]["gpusPerNode"]
+        rows, shares = queue_rows(cluster), share_rows(cluster)
+        assert {row.queue for row in rows} == {row.queue for row in shares}
+        assert not any(row.is_known for row in (*rows, *shares))
+        assert +Counter({row.queue: int(row.used_gpus) for row in shares}) == +expected
+        for table in (tables.queues(rows, now=NOW), tables.shares(shares, now=NOW)):
+            assert not rows or "not readable by you" in table
+            assert "of 0 GPUs" not in table
+        screen = "\n".join(render(_top(cluster), width=400))
+        assert screen.count(" of ?") == len(rows)
 
 
 @pytest.mark.parametrize("kind", ["TrainingQueue", "GpuPool"])

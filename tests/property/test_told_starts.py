@@ -1,4 +1,6 @@
-"""A waiting job has one expected start, whoever is asked: status, list, queue, why, page, decide.
+"""A waiting job has one expected start, whoever is asked.
+
+Asked are its status, list, queue, why, share, top, the page and decide.
 
 A seed makes a small cluster (`told_clusters`), and the real operator writes statuses. Then each
 command is given the same objects, and what it shows of each waiting job is compared with the
@@ -15,13 +17,14 @@ from pathlib import Path
 import pytest
 
 from drumline.lifecycle.model.timestamps import timestamp
-from drumline.overview.jobs import CANNOT_START
+from drumline.overview.jobs import CANNOT_START, job_rows, lines, positions
 from drumline.telemetry.metrics import Metrics
 from drumline_cli.arguments import parser
 from drumline_cli.decide import command as decide_command
 from drumline_cli.overview import command as overview_command
 from drumline_cli.overview.read import from_documents
 from drumline_cli.start_text import start_text
+from drumline_console.top.screen import TopRows, render
 from drumline_console.ui.pages import overview
 from tests.property.scale import ALL, many
 from tests.property.told_clusters import NOW, Json, ToldCluster, told_cluster, written
@@ -61,6 +64,19 @@ def _answers(scene: ToldCluster, *, folder: Path) -> Iterator[tuple[str, str, ob
     cluster = from_documents([file.read_bytes()], as_of=NOW)
     page = overview(cluster)
     rows = {row["name"]: row for row in shown}
+    next_of = {row["nextJob"]: row for row in _asked("share", file=file) if row.get("nextJob")}
+    screen = render(
+        TopRows(
+            as_of=NOW,
+            jobs=job_rows(
+                cluster.jobs, now=NOW, places=positions(lines(cluster.jobs, cluster.priorities))
+            ),
+            nodes=(),
+            queues=(),
+        ),
+        width=400,
+    )
+    top = {line.split()[0]: line for line in screen if line.startswith("team/")}
     for job in scene.of("TrainingJob"):
         name, status = job["metadata"]["name"], job["status"]
         if status["phase"] != "Pending" or "reason" not in status:
@@ -76,10 +92,18 @@ def _answers(scene: ToldCluster, *, folder: Path) -> Iterator[tuple[str, str, ob
         yield name, "decide, computed", start, _band(fresh[f"team/{name}"])
         words = start_text(*_seconds(rows[name]), now=NOW, reason=status["reason"])
         yield name, "page", True, words in page
+        yield name, "top", True, f"starts {words}" in top[f"team/{name}"]
+        if f"team/{name}" in next_of:
+            share = next_of[f"team/{name}"]
+            told = share.get("nextStart"), share.get("nextStartBy")
+            yield name, "share", start, _texts(*told)
 
 
 def _band(row: Json) -> tuple[str | None, str | None]:
-    early, late = _seconds(row)
+    return _texts(*_seconds(row))
+
+
+def _texts(early: float | None, late: float | None) -> tuple[str | None, str | None]:
     return (
         None if early is None else timestamp(early),
         None if late is None else timestamp(late),
