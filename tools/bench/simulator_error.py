@@ -6,14 +6,20 @@ ends the pods of a job when all of them have run as long as the trace says; a jo
 begins anew, as a template without the client does. The simulator gets the same jobs and queues,
 and two constants that were set before any run: half a second from an event to its cycle, one from
 a place to a pod that runs. What is compared are makespan, mean wait and GPU-hours.
+
+It also compares each expected start in the statuses with the start that followed. All commands show
+the status (tests/property/test_told_starts.py). Limits are 1 to 3 times the run times.
+
+    make bench WHAT=simulator_error ARGS='--jobs 100'
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -27,9 +33,12 @@ from drumline.kube.informer import Informer, Selection
 from drumline.kube.kinds import PODS, TRAINING_JOBS
 from drumline.kube.store import Change, Event
 from drumline.kube.views import PodPhase, PodView, TrainingJobView
+from drumline.lifecycle.model.timestamps import parse_timestamp
 from drumline_api.policy import SchedulingPolicy
 from drumline_api.trainingqueue import TrainingQueueSpec
 from drumline_scheduler import Node, Pool, Resources
+from drumline_scheduler.forecast.accuracy import Calibration, StartForecast, calibration
+from drumline_scheduler.forecast.expected_starts import ExpectedStart
 from drumline_simulator.cluster import Cluster as SimulatedCluster
 from drumline_simulator.engine.simulation import simulate
 from drumline_simulator.input import synthetic
@@ -45,11 +54,14 @@ NODES: Final = 8
 NODE_GPUS: Final = 8
 JOBS: Final = 70
 SEED: Final = 5
-SPAN_SECONDS: Final = 500.0
+SECONDS_PER_JOB: Final = 500.0 / 70
 SHORTEST_SECONDS: Final = 55.0
 LONGEST_SECONDS: Final = 210.0
 LIMIT_SECONDS: Final = 1200.0
+GRACE_SECONDS: Final = 30.0
+"""Added to the limits of jobs, for the start and the end of their pods."""
 GOAL_PERCENT: Final = 10.0
+STARTS_GOAL_PERCENT: Final = 25.0
 QUOTAS: Final = {"large": 32, "long": 16, "small": 16}
 EXECUTION: Final = Execution(
     save_seconds=0.0,
@@ -70,6 +82,10 @@ class Measures:
     """Seconds by job."""
     makespan_seconds: float
     gpu_hours: float
+    first: Calibration | None = None
+    """Of the first expected start of each wait; None: simulated."""
+    every: Calibration | None = None
+    """Of all expected starts that were told."""
 
     @property
     def mean_wait_seconds(self) -> float:
@@ -79,34 +95,37 @@ class Measures:
 
 def main() -> None:
     """Run the trace live, simulate it, print both."""
-    jobs = trace()
+    parser = argparse.ArgumentParser(prog="simulator_error", description=main.__doc__)
+    parser.add_argument("--jobs", type=int, default=JOBS)
+    jobs = trace(parser.parse_args().jobs)
     with furnished("simulator", _objects()) as cluster, tempfile.TemporaryDirectory() as folder:
         create_fake_nodes(cluster.kubeconfig, count=NODES, gpus=NODE_GPUS)
         live = asyncio.run(_live(cluster, Path(folder), jobs))
     said = simulated(jobs)
     for name in sorted(live.waits, key=lambda name: live.waits[name] - said.waits[name]):
         print(f"{name} waited {live.waits[name]:.1f} s, simulated {said.waits[name]:.1f} s")
-    publish("simulator_error", rows(live=live, simulated=said))
+    publish("simulator_error", [*rows(live=live, simulated=said), *told_rows(live)])
 
 
-def trace() -> list[TraceJob]:
+def trace(count: int) -> list[TraceJob]:
     """A made-up trace in fast motion, no job shorter or longer than can be timed."""
     jobs = synthetic.trace(
-        seed=SEED, jobs=JOBS, gpus=NODES * NODE_GPUS, queues=list(QUOTAS), load=1.1
+        seed=SEED, jobs=count, gpus=NODES * NODE_GPUS, queues=list(QUOTAS), load=1.1
     )
-    factor = SPAN_SECONDS / max(job.submit_seconds for job in jobs)
+    factor = SECONDS_PER_JOB * count / max(job.submit_seconds for job in jobs)
     begins = min(job.submit_seconds for job in jobs)
-    return [
-        replace(
-            job,
-            submit_seconds=factor * (job.submit_seconds - begins),
-            duration_seconds=min(
-                max(factor * job.duration_seconds, SHORTEST_SECONDS), LONGEST_SECONDS
-            ),
-            max_runtime_seconds=None,
-        )
-        for job in jobs
-    ]
+    return [_in_fast_motion(job, factor=factor, begins=begins) for job in jobs]
+
+
+def _in_fast_motion(job: TraceJob, *, factor: float, begins: float) -> TraceJob:
+    seconds = min(max(factor * job.duration_seconds, SHORTEST_SECONDS), LONGEST_SECONDS)
+    asked = (job.max_runtime_seconds or job.duration_seconds) / job.duration_seconds
+    return replace(
+        job,
+        submit_seconds=factor * (job.submit_seconds - begins),
+        duration_seconds=seconds,
+        max_runtime_seconds=round(asked * seconds + GRACE_SECONDS),
+    )
 
 
 def simulated(jobs: list[TraceJob]) -> Measures:
@@ -162,6 +181,33 @@ def rows(*, live: Measures, simulated: Measures) -> list[Row]:
     return lines
 
 
+def told_rows(live: Measures) -> list[Row]:
+    """How far expected starts in the statuses were off."""
+    lines: list[Row] = []
+    for name, told in (("first", live.first), ("every", live.every)):
+        if told is None or told.median_error is None or told.by_p90 is None:
+            continue
+        error, covered = 100 * told.median_error, 100 * told.by_p90
+        lines += [
+            Row(name=f"{name} expected start of a wait: number", value=told.forecasts, unit=""),
+            Row(
+                name="  median error",
+                value=error,
+                unit="%",
+                goal=f"<= {STARTS_GOAL_PERCENT:g} %",
+                met=error <= STARTS_GOAL_PERCENT,
+            ),
+            Row(
+                name="  started at or before expectedStartBy",
+                value=covered,
+                unit="%",
+                goal="80 to 95 %",
+                met=80 <= covered <= 95,
+            ),
+        ]
+    return lines
+
+
 def _queues() -> dict[str, Json]:
     """Specs by name: a cohort of three that take back what they lent."""
     rule = {"withinQueue": "LowerPriority", "reclaim": "Any"}
@@ -190,6 +236,33 @@ class _LiveJob:
     """Names of its pods that run."""
     bound: set[str] = field(default_factory=set[str])
     ending: asyncio.Task[None] | None = None
+    told: list[tuple[float, ExpectedStart]] = field(
+        default_factory=list[tuple[float, ExpectedStart]]
+    )
+    """Expected starts of the present wait, each with the time at which it was seen."""
+    waits: list[list[StartForecast]] = field(default_factory=list[list[StartForecast]])
+    """The same of earlier waits, with the start."""
+
+    def see(self, status: Mapping[str, Any], *, now: float) -> None:
+        """Note an expected start, or the start of the job."""
+        admitted, expected = status.get("admittedAt"), status.get("expectedStart")
+        if status.get("assignment") is not None and admitted is not None:
+            at = parse_timestamp(admitted)
+            known = [
+                StartForecast.of(each, made_at=made, started_at=at) for made, each in self.told
+            ]
+            self.waits.append([each for each in known if each is not None])
+            self.told = []
+        elif expected is not None:
+            by, name = status.get("expectedStartBy"), self.spec.name
+            start = ExpectedStart(
+                key=name,
+                uid=name,
+                p50_at=parse_timestamp(expected),
+                p90_at=None if by is None else parse_timestamp(by),
+            )
+            if not self.told or self.told[-1][1] != start:
+                self.told.append((now, start))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -206,7 +279,11 @@ class _Recorder:
         job = self.jobs[name]
         await asyncio.sleep(began + job.spec.submit_seconds - time.perf_counter())
         manifest = load.job_manifest(
-            name, nodes=job.pods, gpus=job.spec.gpus // job.pods, queue=job.spec.queue
+            name,
+            nodes=job.pods,
+            gpus=job.spec.gpus // job.pods,
+            queue=job.spec.queue,
+            activeDeadlineSeconds=job.spec.max_runtime_seconds,
         )
         job.submitted_at = time.perf_counter()
         await writes.create(
@@ -237,7 +314,9 @@ class _Recorder:
             job.ending = self.tasks.create_task(self._end(job))
 
     def take_job(self, event: Event[TrainingJobView]) -> None:
-        """A job is over."""
+        """The status of a job has changed, or it is over."""
+        if event.change is not Change.DELETED:
+            self.jobs[event.view.name].see(codec.status_of(event.view), now=time.time())
         if event.change is Change.DELETED or not codec.status_of(event.view).get("finishedAt"):
             return
         job = self.jobs[event.view.name]
@@ -295,7 +374,7 @@ async def _live(cluster: Cluster, folder: Path, jobs: list[TraceJob]) -> Measure
         began = time.perf_counter()
         submissions = [asyncio.create_task(recorder.submit(name, began=began)) for name in live]
         try:
-            async with asyncio.timeout(LIMIT_SECONDS):
+            async with asyncio.timeout(LIMIT_SECONDS * len(jobs) / JOBS):
                 await asyncio.gather(*submissions)
                 await recorder.all_ended.wait()
         finally:
@@ -308,12 +387,20 @@ async def _live(cluster: Cluster, folder: Path, jobs: list[TraceJob]) -> Measure
 def _measures(jobs: Iterable[_LiveJob], *, began: float) -> Measures:
     waits: dict[str, float] = {}
     gpu_seconds = makespan = 0.0
-    for job in jobs:
+    known = list(jobs)
+    for job in known:
         assert job.ended_at is not None
         waits[job.spec.name] = job.ended_at - job.submitted_at - job.held_seconds
         gpu_seconds += job.spec.gpus * job.held_seconds
         makespan = max(makespan, job.ended_at - began)
-    return Measures(waits=waits, makespan_seconds=makespan, gpu_hours=gpu_seconds / 3600)
+    told = [wait for job in known for wait in job.waits if wait]
+    return Measures(
+        waits=waits,
+        makespan_seconds=makespan,
+        gpu_hours=gpu_seconds / 3600,
+        first=calibration(wait[0] for wait in told),
+        every=calibration(each for wait in told for each in wait),
+    )
 
 
 if __name__ == "__main__":
