@@ -10,7 +10,7 @@ a place to a pod that runs. What is compared are makespan, mean wait and GPU-hou
 It also compares each expected start in the statuses with the start that followed. All commands show
 the status (tests/property/test_told_starts.py). Limits are 1 to 3 times the run times.
 
-    make bench WHAT=simulator_error ARGS='--jobs 100'
+    make bench WHAT=simulator_error ARGS='--jobs 100 --load 3'
 """
 
 from __future__ import annotations
@@ -53,6 +53,7 @@ from tools.cluster import Cluster, create_fake_nodes
 NODES: Final = 8
 NODE_GPUS: Final = 8
 JOBS: Final = 70
+LOAD: Final = 1.1
 SEED: Final = 5
 SECONDS_PER_JOB: Final = 500.0 / 70
 SHORTEST_SECONDS: Final = 55.0
@@ -97,7 +98,9 @@ def main() -> None:
     """Run the trace live, simulate it, print both."""
     parser = argparse.ArgumentParser(prog="simulator_error", description=main.__doc__)
     parser.add_argument("--jobs", type=int, default=JOBS)
-    jobs = trace(parser.parse_args().jobs)
+    parser.add_argument("--load", type=float, default=LOAD, help="of what there is room for")
+    chosen = parser.parse_args()
+    jobs = trace(chosen.jobs, load=chosen.load)
     with furnished("simulator", _objects()) as cluster, tempfile.TemporaryDirectory() as folder:
         create_fake_nodes(cluster.kubeconfig, count=NODES, gpus=NODE_GPUS)
         live = asyncio.run(_live(cluster, Path(folder), jobs))
@@ -107,14 +110,18 @@ def main() -> None:
     publish("simulator_error", [*rows(live=live, simulated=said), *told_rows(live)])
 
 
-def trace(count: int) -> list[TraceJob]:
-    """A made-up trace in fast motion, no job shorter or longer than can be timed."""
+def trace(count: int, *, load: float = LOAD) -> list[TraceJob]:
+    """A made-up trace in fast motion, no job shorter or longer than can be timed.
+
+    More load brings the same jobs closer together.
+    """
     jobs = synthetic.trace(
-        seed=SEED, jobs=count, gpus=NODES * NODE_GPUS, queues=list(QUOTAS), load=1.1
+        seed=SEED, jobs=count, gpus=NODES * NODE_GPUS, queues=list(QUOTAS), load=LOAD
     )
     factor = SECONDS_PER_JOB * count / max(job.submit_seconds for job in jobs)
     begins = min(job.submit_seconds for job in jobs)
-    return [_in_fast_motion(job, factor=factor, begins=begins) for job in jobs]
+    jobs = [_in_fast_motion(job, factor=factor, begins=begins) for job in jobs]
+    return [replace(job, submit_seconds=job.submit_seconds * LOAD / load) for job in jobs]
 
 
 def _in_fast_motion(job: TraceJob, *, factor: float, begins: float) -> TraceJob:
