@@ -95,8 +95,8 @@ def _answers(scene: ToldCluster, *, folder: Path) -> Iterator[tuple[str, str, ob
         yield name, "top", True, f"starts {words}" in top[f"team/{name}"]
         if f"team/{name}" in next_of:
             share = next_of[f"team/{name}"]
-            told = share.get("nextStart"), share.get("nextStartBy")
-            yield name, "share", start, _texts(*told)
+            band = share.get("nextStart"), share.get("nextStartBy")
+            yield name, "share", start, _texts(*band)
 
 
 def _band(row: Json) -> tuple[str | None, str | None]:
