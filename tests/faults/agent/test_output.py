@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from drumline_contract.prompt_answers import encode
 from tests.faults.agent.agents import JOB_UID, Band
 
 pytestmark = pytest.mark.extended(keep=2)
@@ -79,3 +80,19 @@ async def test_torch_is_quiet_unless_the_user_wants_to_hear_it(
 
     assert await agent.ended() == 0
     assert agent.printed(0) == [seen]
+
+
+async def test_continued_prompts_are_in_the_report_of_the_pod(band: Band) -> None:
+    answers = encode(1, [("a", "b"), ("c", "d")])
+    lines = [
+        "from drumline_agent.rank_protocol.messages import PromptsContinued",
+        "beat(1)",
+        f"say(PromptsContinued(answers={answers!r}))",
+        "done(1)",
+    ]
+    variables = {**VARIABLES, "SCRIPT": json.dumps({"0": lines})}
+    [agent] = await band.start_ready(1, variables=variables)
+    await agent.push(band.record(agents=1, ranks=1))
+
+    assert await agent.ended() == 0
+    assert agent.report.progress.answers == answers
