@@ -18,11 +18,13 @@ from drumline_contract import plain
 QUEUE_GATE: Final = "drumline.dev/queue"
 """The scheduling gate that holds a pod until its queue has room."""
 _MAX_NAME_CHARS: Final = 253
-MAX_CONSTRAINTS: Final = 512
-"""Most labels, expressions, values and tolerations of a pod that waits for a queue.
+MAX_CONDITIONS: Final = 128
+"""Most labels, terms, expressions and tolerations of a pod that waits for a queue.
 
-A search compares each of them with each node, and a pod may have 40,000.
+A search checks each of them on each node, and a pod may have 40,000.
 """
+MAX_VALUES: Final = 1024
+"""Most values of its expressions."""
 _OPERATORS: Final = frozenset({"In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"})
 _TOLERATION_OPERATORS: Final = frozenset({"", "Equal", "Exists", "Gt", "Lt"})
 _EFFECTS: Final = frozenset({"", "NoSchedule", "PreferNoSchedule", "NoExecute"})
@@ -103,11 +105,11 @@ def _placement(spec: builtin.PlacedPodSpec) -> PlacementView:
     tolerations = _tolerations_decoder.decode(spec.tolerations) or ()
     expressions = [each for term in terms for each in term.match_expressions or ()]
     values = sum(len(each.values or ()) for each in expressions)
-    count = len(selector) + len(tolerations) + len(terms) + len(expressions) + values
-    if count > MAX_CONSTRAINTS:
+    conditions = len(selector) + len(tolerations) + len(terms) + len(expressions)
+    if conditions > MAX_CONDITIONS or values > MAX_VALUES:
         raise ValueError(
-            f"{count} node labels, expressions, values and tolerations: want at most"
-            f" {MAX_CONSTRAINTS} for a pod that waits for quota"
+            f"{conditions} node labels, terms, expressions and tolerations with {values} values:"
+            f" want at most {MAX_CONDITIONS} and {MAX_VALUES} for a pod that waits for quota"
         )
     return PlacementView(
         node_selector=selector,

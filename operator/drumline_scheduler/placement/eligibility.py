@@ -185,9 +185,11 @@ def node_filter_of(gang: Gang) -> NodeFilter:
 
 def _meets(labels: Mapping[str, str], term: tuple[NodeRequirement, ...]) -> bool:
     """Return whether all requirements hold. A term without requirements never holds (core/v1)."""
-    return bool(term) and all(
-        _holds(labels.get(requirement.key), requirement) for requirement in term
-    )
+    # A loop, because generators take most of the time: there may be many short terms.
+    for requirement in term:
+        if not _holds(labels.get(requirement.key), requirement):
+            return False
+    return bool(term)
 
 
 def _holds(value: str | None, requirement: NodeRequirement) -> bool:

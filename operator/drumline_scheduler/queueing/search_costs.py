@@ -16,7 +16,7 @@ _ROLE_UNITS: Final = 4
 """For each role of a gang whose roles are placed one after another."""
 _SIZES_UNITS: Final = 8
 """For a gang with several sizes: they are bisected."""
-_CONDITIONS_A_UNIT: Final = 16
+_CONDITIONS_A_UNIT: Final = 4
 """Conditions on a node's labels and taints that are checked in the time of one ordinary search."""
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from drumline.kube import codec
-from drumline.kube.placement import MAX_CONSTRAINTS
+from drumline.kube.placement import MAX_CONDITIONS, MAX_VALUES
 from drumline.kube.pod_requests import MOST_RESOURCES
 from drumline.kube.views import (
     ConditionView,
@@ -390,30 +390,34 @@ def test_a_pod_with_thousands_of_resources_keeps_few_and_holds_its_node() -> Non
     assert view.requests["cpu"] > 2**48
 
 
-@pytest.mark.parametrize("count", [MAX_CONSTRAINTS - 1, MAX_CONSTRAINTS])
-@pytest.mark.parametrize("kind", ["labels", "expressions", "values", "tolerations", "terms"])
-def test_conditions_of_a_pod_that_waits_for_a_queue_are_bounded(kind: str, count: int) -> None:
-    exists = {"key": "k", "operator": "Exists"}
-    names = [str(number) for number in range(count)]
-    terms: list[dict[str, Any]] = {
-        "expressions": [{"matchExpressions": [exists] * (count - 1)}],
-        "values": [{"matchExpressions": [{**exists, "operator": "In", "values": names[2:]}]}],
-        "terms": [{}] * count,
-    }.get(kind, [])
-    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
-    spec = {
-        "schedulingGates": [{"name": "drumline.dev/queue"}],
-        "nodeSelector": dict.fromkeys(names, "") if kind == "labels" else None,
-        "affinity": {"nodeAffinity": required},
-        "tolerations": [{"operator": "Exists"}] * count if kind == "tolerations" else None,
-    }
-    extra = {**spec, "nodeSelector": {**(spec["nodeSelector"] or {}), "one": "more"}}
-    assert codec.pod(_raw({"metadata": _metadata(), "spec": spec})).gate is not None
-    if count == MAX_CONSTRAINTS:
-        with pytest.raises(codec.Undecodable, match=str(MAX_CONSTRAINTS)):
-            codec.pod(_raw({"metadata": _metadata(), "spec": extra}))
+@pytest.mark.parametrize("kind", ["labels", "terms", "expressions", "values", "tolerations"])
+def test_conditions_of_a_pod_that_waits_for_a_queue_are_bounded(kind: str) -> None:
+    def spec(count: int, **more: Any) -> dict[str, Any]:
+        exists = {"key": "k", "operator": "Exists"}
+        names = [str(number) for number in range(count)]
+        terms: list[dict[str, Any]] = {
+            "terms": [{}] * count,
+            "expressions": [{"matchExpressions": [exists] * (count - 1)}],
+            "values": [{"matchExpressions": [{**exists, "operator": "In", "values": names}]}],
+        }.get(kind, [])
+        required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+        return {
+            "schedulingGates": [{"name": "drumline.dev/queue"}],
+            "nodeSelector": dict.fromkeys(names, "") if kind == "labels" else None,
+            "affinity": {"nodeAffinity": required},
+            "tolerations": [{"operator": "Exists"}] * count if kind == "tolerations" else None,
+            **more,
+        }
+
+    def view(spec: dict[str, Any]) -> PodView:
+        return codec.pod(_raw({"metadata": _metadata(), "spec": spec}))
+
+    most = MAX_VALUES if kind == "values" else MAX_CONDITIONS
+    assert view(spec(most)).gate is not None
+    with pytest.raises(codec.Undecodable, match=str(most)):
+        view(spec(most + 1))
     # A pod without the gate does not wait here, so it may have any number of them.
-    codec.pod(_raw({"metadata": _metadata(), "spec": {**extra, "schedulingGates": None}}))
+    assert view(spec(most + 1, schedulingGates=None)).gate is None
 
 
 NATIVE = {"spec": {"schedulingGroup": {"podGroupName": "ring-0"}, "containers": []}}
