@@ -43,17 +43,6 @@ class Ineligibility(StrEnum):
     SHARED = "with shared GPUs, on which two ranks of a job could share a GPU"
 
 
-OUT_OF_SERVICE: Final = frozenset(
-    {
-        Ineligibility.NOT_READY,
-        Ineligibility.STARTING,
-        Ineligibility.CORDONED,
-        Ineligibility.DISTRUSTED,
-        Ineligibility.DISRUPTED,
-        Ineligibility.QUARANTINED,
-    }
-)
-"""Reasons that can end without a change of the job."""
 QUARANTINE: Final = "drumline.dev/quarantined"
 """Key of a toleration that also allows quarantined nodes, for node checks. No taint has it.
 
@@ -77,9 +66,10 @@ class NodeFilter:
 
     def ineligibility(self, node: Node) -> Ineligibility | None:
         """Return the reason why a node is ineligible; None if it is eligible."""
-        return self._out_of_service(node) or self._closed_to_gang(node)
+        return self.out_of_service(node) or self._closed_to_gang(node)
 
-    def _out_of_service(self, node: Node) -> Ineligibility | None:
+    def out_of_service(self, node: Node) -> Ineligibility | None:
+        """Return why a node is ineligible that can end without a change of the job, or None."""
         # No toleration overrides these conditions, quarantine excepted.
         why = out_of_service(node)
         return None if why is Ineligibility.QUARANTINED and self._accepts_quarantine else why

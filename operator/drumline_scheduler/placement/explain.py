@@ -22,7 +22,7 @@ from itertools import compress
 from typing import Final
 
 from drumline_scheduler.decisions import BlockReason, Remedy, RemedyKind
-from drumline_scheduler.model import Gang, Node
+from drumline_scheduler.model import Gang
 from drumline_scheduler.placement.blockers import find_blockers, hanging_pods
 from drumline_scheduler.placement.eligibility import Ineligibility
 from drumline_scheduler.placement.pool_problems import (
@@ -272,7 +272,8 @@ def _blocked(search: Search, *, names: bool) -> Rejection:
 
 def _unavailable(*, search: Search, most: Sequence[int]) -> Rejection:
     nodes = search.view.tree.nodes
-    closed = Counter(filter(None, (_closed_text(search=search, node=node) for node in nodes)))
+    texts = (_closed_text(search=search, ordinal=ordinal) for ordinal in range(len(nodes)))
+    closed = Counter(filter(None, texts))
     reasons = ", ".join(f"{count} {why}" for why, count in sorted(closed.items()))
     room = max((max(0, most[i]) for i in search.ids), default=0)
     where = f"the best {search.level}" if search.depth else "the rest"
@@ -290,8 +291,8 @@ def _has_ineligible_node(search: Search) -> bool:
     return not all(search.index.eligible[ordinal] for ordinal, _ in search.variants[-1].fixed)
 
 
-def _closed_text(*, search: Search, node: Node) -> str | None:
-    why = search.shape.node_filter.ineligibility(node)
+def _closed_text(*, search: Search, ordinal: int) -> str | None:
+    node, why = search.view.tree.nodes[ordinal], search.index.ineligibility(ordinal)
     if why is Ineligibility.VOLUME:
         return f"out of reach of {search.shape.node_filter.unreachable(node)}"
     if why is Ineligibility.ATTACH_LIMIT:

@@ -21,7 +21,6 @@ from typing import Final
 from drumline_scheduler.decisions import Remedy, RemedyKind
 from drumline_scheduler.model import Node
 from drumline_scheduler.placement.domain_selection import candidates
-from drumline_scheduler.placement.eligibility import OUT_OF_SERVICE
 from drumline_scheduler.placement.search import Search, is_exact
 from drumline_scheduler.placement.slicing import whole_slices
 from drumline_scheduler.placement.what_if import Circumstances, capacity_with
@@ -61,7 +60,7 @@ def _return_nodes(search: Search) -> Remedy | None:
     away = {
         ordinal: shape.slots_in(view.free[ordinal])
         for ordinal, node in enumerate(tree.nodes)
-        if shape.node_filter.ineligibility(node) in OUT_OF_SERVICE
+        if shape.node_filter.out_of_service(node)
         and shape.node_filter.ineligibility(_in_service(node)) is None
     }
     best: Remedy | None = None

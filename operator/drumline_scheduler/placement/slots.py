@@ -18,7 +18,7 @@ import numpy as np
 
 from drumline_scheduler.placement.allocations import Vector
 from drumline_scheduler.placement.distinct_capacities import MOST, DistinctCapacities
-from drumline_scheduler.placement.eligibility import NodeFilter
+from drumline_scheduler.placement.eligibility import Ineligibility, NodeFilter
 from drumline_scheduler.placement.slicing import SliceLevel, whole_slices
 from drumline_scheduler.placement.topology import Counts, TopologyTree
 
@@ -113,7 +113,18 @@ class SlotIndex:
         """Free GPUs on the counted nodes of each domain, by depth, then id."""
         self._buckets: dict[int, dict[Bucket, list[int]]] = {}
         self._whole: dict[tuple[SliceLevel, ...], list[Counts]] = {}
+        self._ineligible: dict[int, Ineligibility | None] = {}
+        """Reasons why nodes are ineligible, as far as they were asked for, by ordinal."""
         self._recount()
+
+    def ineligibility(self, ordinal: int) -> Ineligibility | None:
+        """Return why a node is ineligible; None if it is eligible. O(1) when it is known."""
+        if self.eligible[ordinal]:
+            return None
+        if ordinal not in self._ineligible:
+            node = self.tree.nodes[ordinal]
+            self._ineligible[ordinal] = self.shape.node_filter.ineligibility(node)
+        return self._ineligible[ordinal]
 
     def catch_up(self) -> None:
         """Read the changes since the last call. O(changed nodes x levels)."""
@@ -138,6 +149,7 @@ class SlotIndex:
     def renew(self, ordinal: int) -> None:
         """Filter and count a node again after its value was replaced."""
         node = self.tree.nodes[ordinal]
+        self._ineligible.pop(ordinal, None)
         self.eligible[ordinal] = (
             self._all_nodes or self.shape.node_filter.ineligibility(node) is None
         )
