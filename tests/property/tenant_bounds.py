@@ -12,6 +12,8 @@ from typing import Any, Final
 from drumline.controller.nodes.nodes import NodeCache
 from drumline.controller.state.cluster import ClusterCache
 from drumline.kube import codec
+from drumline.kube.placement import MAX_CONDITIONS, MAX_VALUES
+from drumline.kube.pod_requests import MOST_RESOURCES
 
 Json = dict[str, Any]
 NOW: Final = 1_800_000_000.0
@@ -25,12 +27,34 @@ _ROLES: Final = [
     }
     for index in range(8)
 ]
+_REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+
+
+def _term(operator: str, *values: str) -> Json:
+    expression = {"key": "rack", "operator": operator, "values": list(values)}
+    return {"matchExpressions": [expression]}
+
+
 _TERM: Final = {
     "matchExpressions": [
-        {"key": "rack", "operator": "NotIn", "values": _NAMES[:4]} for _ in range(4)
+        {"key": "rack", "operator": "NotIn", "values": _NAMES[:32]} for _ in range(8)
     ]
 }
 
+GATED_AT_BOUNDS: Final[Mapping[str, Json]] = {
+    "labels": {"nodeSelector": {f"k{number}": "x" for number in range(MAX_CONDITIONS)}},
+    "tolerations": {"tolerations": [{"key": "k", "operator": "Exists"}] * MAX_CONDITIONS},
+    "resources": {f"e{number}.com/x": "1" for number in range(MOST_RESOURCES - 3)},
+    **{
+        name: {"affinity": {"nodeAffinity": {_REQUIRED: {"nodeSelectorTerms": terms}}}}
+        for name, terms in {
+            "terms": [_term("Gt", "9" * 18)] * (MAX_CONDITIONS // 2),
+            "values": [_term("NotIn", *map(str, range(MAX_VALUES)))],
+            "expressions": [{"matchExpressions": [{"key": "k", "operator": "DoesNotExist"}] * 127}],
+        }.items()
+    },
+}
+"""By field: the spec of a pod that our gate holds, or its requests."""
 AT_BOUNDS: Final[Mapping[str, Json]] = {
     "nodes": {"nodes": 10_000},
     "gpusPerNode": {"gpusPerNode": 64},
@@ -142,7 +166,7 @@ def metadata(name: str, **rest: Any) -> Json:
 
 def cluster(*, nodes: int) -> ClusterCache:
     """Nodes in racks of 4 and blocks of 16, no two of them equal, and a queue without limit."""
-    state = ClusterCache(nodes=NodeCache(clock=lambda: NOW))
+    state = ClusterCache(nodes=NodeCache(clock=lambda: NOW), admits_workloads=True)
     for index in range(nodes):
         labels = {"gpu": "h", "rack": f"r{index // 4}", "block": f"b{index // 16}"}
         amounts = {"memory": "1Ti", "pods": "110", "nvidia.com/gpu": "8"}
@@ -179,3 +203,17 @@ def add_job(state: ClusterCache, name: str, *changes: Json, number: int = 0) -> 
         spec["roles"] = [_unlike(role, number) for role in spec["roles"]]
     document = {"metadata": metadata(name, namespace="team"), "spec": spec}
     state.on_job(None, codec.training_job(raw(document)))
+
+
+def add_gated_pod(state: ClusterCache, name: str, field: str) -> None:
+    """Add a pod that waits for the queue, with a field at its bound."""
+    requests = {"nvidia.com/gpu": "1", "cpu": "1", "memory": "1"}
+    spec: Json = {"schedulingGates": [{"name": "drumline.dev/queue"}]}
+    if field == "resources":
+        requests |= GATED_AT_BOUNDS[field]
+    else:
+        spec |= GATED_AT_BOUNDS[field]
+    spec["containers"] = [{"name": "c", "resources": {"requests": requests}}]
+    labels = {"drumline.dev/queue": "q"}
+    document = {"metadata": metadata(name, namespace="team", labels=labels), "spec": spec}
+    state.on_pod(None, codec.pod(raw(document)))

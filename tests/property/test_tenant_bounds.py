@@ -15,8 +15,10 @@ from drumline_scheduler.work import Work
 from tests.property.scale import many
 from tests.property.tenant_bounds import (
     AT_BOUNDS,
+    GATED_AT_BOUNDS,
     NOT_FOR_THE_SCHEDULER,
     NOW,
+    add_gated_pod,
     add_job,
     cluster,
     counted_lines,
@@ -85,6 +87,16 @@ def test_a_field_at_its_bound_executes_a_bounded_number_of_lines(name: str) -> N
     with counted_lines(MOST_LINES) as lines:
         decided(state, Work())
     assert lines.count > 0
+
+
+@pytest.mark.parametrize("name", GATED_AT_BOUNDS)
+def test_a_gated_pod_at_its_bounds_executes_a_bounded_number_of_lines(name: str) -> None:
+    state = cluster(nodes=32)
+    add_gated_pod(state, "hostile", name)
+    with counted_lines(MOST_LINES) as lines:
+        decisions = decided(state, Work())
+    assert lines.count > 0
+    assert len(decisions.placed) + len(decisions.blocked) == 1
 
 
 def test_each_field_that_the_scheduler_reads_is_drawn() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from drumline.lifecycle.model.sizes import allowed_sizes
+from drumline.lifecycle.model.sizes import MOST_SIZES, allowed_sizes, may_keep
 from tests.builders import a_job
 
 TEMPLATE = {"image": "any:1"}
@@ -60,3 +60,16 @@ def test_every_size_holds_whole_sets_of_ranks_that_work_together() -> None:
     assert allowed_sizes(job.spec) == (2, 4, 6)
     trainer["parallelism"]["replicate"] = 2
     assert allowed_sizes(a_job(nodes=8, gpusPerNode=2, minNodes=1, trainer=trainer).spec) == (4, 8)
+
+
+def test_a_template_of_thousands_of_pods_gets_few_sizes_and_keeps_any() -> None:
+    """A tenant writes such a job in a few lines."""
+    template = {"image": "x", "command": ["x"], "launch": "PerGpu"}
+    slices = {"slices": [{"level": "rack", "nodes": 4}]}
+    spec = a_job(nodes=10_000, minNodes=8, template=template, topology=slices).spec
+    sizes = allowed_sizes(spec)
+    assert (sizes[0], sizes[-1]) == (8, 10_000)
+    assert len(sizes) <= MOST_SIZES + 1
+    assert all(size % 4 == 0 for size in sizes)
+    kept = [size for size in (4, 8, 12, 333, 336, 9_996, 10_000, 10_004) if may_keep(spec, size)]
+    assert kept == [8, 12, 336, 9_996, 10_000]

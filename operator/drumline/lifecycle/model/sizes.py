@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Final
 
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.verdict import Schedulable
 from drumline_api.parallelism import ParallelismSpec
 from drumline_api.trainingjob import TrainerSpec, TrainingJobSpec
 from drumline_contract.layout_validation import divisors
+
+MOST_SIZES: Final = 512
+"""Most sizes of a gang besides the largest one, if any number of pods is allowed."""
 
 
 def allowed_sizes(spec: TrainingJobSpec) -> tuple[int, ...]:
@@ -21,9 +25,9 @@ def allowed_sizes(spec: TrainingJobSpec) -> tuple[int, ...]:
     Example: nodes=8, minNodes=2, gpusPerNode=8, globalBatchSize=64, no parallelism: of 16, 24, 32,
     40, 48, 56 and 64 ranks only 16, 32 and 64 divide the batch, so the sizes are (2, 4, 8).
 
-    A template's program divides its work itself, so any number of pods is allowed. If the ranks
-    choose their layout, the verdict has the sizes (`plan.auto_sizes`), and only `nodes` is certain
-    here.
+    A template's program divides its work itself, so any number of pods is allowed. Of more than
+    `MOST_SIZES` numbers, the gang gets those in equal steps. If the ranks choose their layout, the
+    verdict has the sizes (`plan.auto_sizes`), and only `nodes` is certain here.
     """
     return (spec.nodes,) if chooses_layout(spec) else even_sizes(spec)
 
@@ -32,11 +36,9 @@ def even_sizes(spec: TrainingJobSpec) -> tuple[int, ...]:
     """Return the sizes at which the data-parallel ranks divide the global batch."""
     if spec.min_nodes is None:
         return (spec.nodes,)
-    slices = (spec.topology.slices if spec.topology else None) or []
-    slice_nodes = max((request.nodes for request in slices), default=1)
+    slice_nodes = _slice_nodes(spec)
     if spec.trainer is None:
-        sizes = range(spec.min_nodes, spec.nodes)
-        return (*(size for size in sizes if size % slice_nodes == 0), spec.nodes)
+        return _stepped(spec.min_nodes, spec.nodes, slice_nodes)
     degrees = spec.trainer.parallelism
     together = 1 if degrees is None else _model_parallel_size(degrees)
     return _sizes(
@@ -58,9 +60,15 @@ def may_keep(spec: TrainingJobSpec, size: int) -> bool:
     If the ranks choose their layout, any size within the bounds may be kept. The ranks trained on
     it, and the verdict may not be known yet, for example after a start of the operator.
     """
-    if chooses_layout(spec) and spec.min_nodes is not None:
-        return spec.min_nodes <= size <= spec.nodes
+    if spec.min_nodes is not None and (chooses_layout(spec) or spec.trainer is None):
+        whole = chooses_layout(spec) or size % _slice_nodes(spec) == 0
+        return size == spec.nodes or (spec.min_nodes <= size < spec.nodes and whole)
     return size in allowed_sizes(spec)
+
+
+def _slice_nodes(spec: TrainingJobSpec) -> int:
+    slices = (spec.topology.slices if spec.topology else None) or []
+    return max((request.nodes for request in slices), default=1)
 
 
 def sizes_of(job: Job) -> tuple[int, ...]:
@@ -102,6 +110,17 @@ class _Elastic:
     multiple: int
     """The ranks are a multiple of this."""
     slice_nodes: int
+
+
+@lru_cache(maxsize=1024)
+def _stepped(smallest: int, largest: int, slice_nodes: int) -> tuple[int, ...]:
+    """Return the multiples of `slice_nodes` from the smallest to the largest size.
+
+    Above `MOST_SIZES` they are that many, in equal steps. Otherwise each job of a few lines would
+    take half a megabyte.
+    """
+    whole = range(-(-smallest // slice_nodes) * slice_nodes, largest, slice_nodes)
+    return (*whole[:: max(1, -(-len(whole) // MOST_SIZES))], largest)
 
 
 @lru_cache(maxsize=4096)
