@@ -101,7 +101,7 @@ def _placement(spec: builtin.PlacedPodSpec) -> PlacementView:
     node = affinity.node_affinity if affinity else None
     # Preferred affinity is ignored: it never forbids a node.
     terms = (node.required.node_selector_terms if node and node.required else None) or ()
-    selector = _selector_decoder.decode(spec.node_selector) or {}
+    selector: dict[str, str] = _selector_decoder.decode(spec.node_selector) or {}
     tolerations = _tolerations_decoder.decode(spec.tolerations) or ()
     expressions = [each for term in terms for each in term.match_expressions or ()]
     values = sum(len(each.values or ()) for each in expressions)

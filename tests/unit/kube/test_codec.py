@@ -395,11 +395,12 @@ def test_conditions_of_a_pod_that_waits_for_a_queue_are_bounded(kind: str) -> No
     def spec(count: int, **more: Any) -> dict[str, Any]:
         exists = {"key": "k", "operator": "Exists"}
         names = [str(number) for number in range(count)]
-        terms: list[dict[str, Any]] = {
+        by_kind: dict[str, list[Any]] = {
             "terms": [{}] * count,
             "expressions": [{"matchExpressions": [exists] * (count - 1)}],
             "values": [{"matchExpressions": [{**exists, "operator": "In", "values": names}]}],
-        }.get(kind, [])
+        }
+        terms = by_kind.get(kind, [])
         required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
         return {
             "schedulingGates": [{"name": "drumline.dev/queue"}],
