@@ -170,3 +170,51 @@ def test_published_templates_give_the_tokens_and_the_masks_of_transformers(
     assert tokens == theirs["input_ids"]
     if marked:
         assert learned == [n for n, counts in enumerate(theirs["assistant_masks"]) if counts and n]
+
+
+TOOL = {"type": "function", "function": {"name": "weather", "description": "of a city"}}
+CALL = {"id": "a", "type": "function", "function": {"name": "weather", "arguments": {"c": "é"}}}
+USER = {"role": "user", "content": "Two?"}
+ANSWER = {"role": "assistant", "content": " four\n"}
+CONVERSATIONS: dict[str, list[dict[str, Any]]] = {
+    "a system": [{"role": "system", "content": "Be brief."}, USER, ANSWER],
+    "a system in the middle": [USER, ANSWER, {"role": "system", "content": "So."}, USER, ANSWER],
+    "an empty answer": [USER, {**ANSWER, "content": ""}, USER, ANSWER],
+    "a question at the end": [USER, ANSWER, USER],
+    "two answers": [USER, ANSWER, ANSWER],
+    "the assistant begins": [ANSWER, USER, ANSWER],
+    "thoughts in the text": [USER, {**ANSWER, "content": "<think>\nhm\n</think>\n\nfour"}],
+    "thoughts": [USER, {**ANSWER, "reasoning_content": "hm"}],
+    "a call": [
+        USER,
+        {"role": "assistant", "content": "", "tool_calls": [CALL]},
+        {"role": "tool", "content": "20", "name": "weather", "tool_call_id": "a"},
+        ANSWER,
+    ],
+}
+
+
+@pytest.mark.parametrize("template", TEMPLATES, ids=lambda path: path.stem)
+def test_conversations_of_every_shape_are_those_of_transformers_or_refused(
+    tmp_path: Path, template: Path
+) -> None:
+    folder = write_for(template, tmp_path)
+    library = library_of(folder)
+    marked = template.stem.endswith("_training")
+    for name, messages in CONVERSATIONS.items():
+        tools = [TOOL] if name == "a call" else None
+        record = {"messages": messages, **({"tools": tools} if tools else {})}
+        try:
+            theirs = library.apply_chat_template(
+                messages, tools=tools, return_assistant_tokens_mask=marked, return_dict=True
+            )
+        except Exception:  # noqa: BLE001, S112 - a template may refuse anything
+            continue
+        try:
+            [(tokens, learned)] = ours(read(folder, [record]))
+        except ConfigError:
+            continue
+        assert tokens == theirs["input_ids"], name
+        if marked:
+            expected = [n for n, counts in enumerate(theirs["assistant_masks"]) if counts and n]
+            assert learned == expected, name
