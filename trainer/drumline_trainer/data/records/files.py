@@ -222,7 +222,13 @@ def _rows(path: Path, *, offset: int) -> Iterator[StoredRecord]:
         for batch in _batches(path):
             skipped = min(batch.num_rows, max(0, offset - row))
             row += skipped
-            for record in batch.slice(skipped).to_pylist(maps_as_pydicts="strict"):
+            try:
+                records = batch.slice(skipped).to_pylist(maps_as_pydicts="strict")
+            except KeyError as error:
+                raise ConfigError(
+                    f"source: {path}: a map after row {row} has the same key twice; write each once"
+                ) from error
+            for record in records:
                 row += 1
                 yield StoredRecord(without_nulls(record), f"row {row} of {path}", row)
 

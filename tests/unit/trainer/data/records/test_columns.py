@@ -99,6 +99,10 @@ def test_a_map_of_a_column_is_an_object(tmp_path: Path) -> None:
     write_parquet(tmp_path / "a.parquet", pa.table({"text": ["a", "b"], "about": values}))
     about = [each.record["about"] for each in read_records(tmp_path / "a.parquet", offset=0)]
     assert about == [{"city": "Paris"}, {}]
+    twice = pa.array([[("city", "Paris"), ("city", "Rome")]], values.type)
+    write_parquet(tmp_path / "b.parquet", pa.table({"about": twice}))
+    with pytest.raises(ConfigError, match="same key twice"):
+        list(read_records(tmp_path / "b.parquet", offset=0))
 
 
 def test_shards_are_made_of_parquet_too(tmp_path: Path, model: Path) -> None:
