@@ -158,7 +158,7 @@ def _bytes(array: Any) -> int:
     if types.is_primitive(kind) or types.is_null(kind) or types.is_fixed_size_binary(kind):
         width = 0 if types.is_null(kind) else kind.bit_width // 8
         return own + len(array) * width
-    raise ConfigError(f"source: values of Arrow's type {kind} are not read; write them as lists")
+    raise ConfigError(f"source: values of Arrow's type {kind} are not read; write texts or numbers")
 
 
 def _of_dictionary(array: Any) -> int:
