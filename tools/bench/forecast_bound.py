@@ -175,7 +175,8 @@ def main() -> None:
         bound = 100 * least_error(waits)
         print(f"up to hour {moment / HOUR_SECONDS:g}: {len(waits)} jobs, {bound:.1f} %", flush=True)
         moment += every
-    rows.append(_row("least of any without later jobs", 100 * least_error(waits)))
+    if waits:
+        rows.append(_row("least of any without later jobs", 100 * least_error(waits)))
     publish("forecast_bound", rows)
 
 
