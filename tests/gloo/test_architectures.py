@@ -9,7 +9,7 @@ import pytest
 from drumline_agent.rank_protocol.placement import Placement
 from tests.gloo.gang import GangStarter
 from tools.architectures.page import PAGE, listed
-from tools.architectures.truth import model_types, outcomes
+from tools.architectures.truth import YES, model_types, outcomes
 
 TRAINED, REFUSED = listed(PAGE.read_text())
 
@@ -24,6 +24,8 @@ def outcome_rank(placement: Placement, pipe: Connection, name: str) -> None:
 def test_a_model_type_trains_as_in_a_plain_loop(gangs: GangStarter, name: str) -> None:
     outcome = gangs.run(outcome_rank, name, world_size=2)[0]
     assert outcome.trains, outcome
+    [row] = [line for line in PAGE.read_text().splitlines() if line.startswith(f"| {name} |")]
+    assert row.endswith("| yes |") == (outcome.tensor == YES), outcome
 
 
 @pytest.mark.extended
