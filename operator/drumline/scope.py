@@ -25,7 +25,7 @@ class InstallationScope:
 
     @classmethod
     def of(cls, settings: Settings) -> InstallationScope:
-        """As the Deployment says."""
+        """Return the scope that the settings of the Deployment define."""
         return cls(
             namespaces=settings.watch_namespaces,
             installation=settings.installation,

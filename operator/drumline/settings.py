@@ -65,8 +65,8 @@ class Settings:
     workload_kinds: tuple[str, ...] = ()
     """DRUMLINE_WORKLOAD_KINDS: kinds that wait for quota beside Jobs and JobSets, with commas."""
     admit_workloads: bool = False
-    """DRUMLINE_ADMIT_WORKLOADS: whether workloads that are no TrainingJobs wait for quota, and are
-    let go by the operator: true or false."""
+    """DRUMLINE_ADMIT_WORKLOADS: whether workloads other than TrainingJobs wait for quota until
+    the operator admits them: true or false."""
     capture_file: Path = Path("/tmp/drumline-capture.json")  # noqa: S108 - the pod's own emptyDir
     """DRUMLINE_CAPTURE_FILE: where a scheduling cycle is written when SIGUSR1 asks for one."""
     dynamic_resources: bool = False

@@ -23,7 +23,7 @@ examples:
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
-    """Every option of the command."""
+    """Add the options of the command."""
     command.add_argument("pool", metavar="POOL", help="a GpuPool")
     command.add_argument(
         "nodes", nargs="*", metavar="NODE", help="nodes to check (default: all idle nodes)"

@@ -76,7 +76,7 @@ def cluster_client(credentials: Credentials) -> KubeClient:
 
 
 def missing_job(error: errors.NotFound, *, job: str, namespace: str) -> str:
-    """Why there is no such TrainingJob.
+    """Return the message for a TrainingJob, or its CRD, that does not exist.
 
     Args:
         error: answer of the API server.
@@ -105,7 +105,7 @@ def not_answered(error: errors.KubeError, *, what: str, verb: str = "read") -> N
 
 
 def refusal(error: errors.KubeError, *, what: str, verb: str = "read") -> str:
-    """Why the API server did not do it.
+    """Return the message for a request that the API server rejected or did not answer.
 
     Args:
         error: what it answered.

@@ -9,12 +9,12 @@ _GIB: Final = 2**30
 
 
 def gib(size: float) -> str:
-    """Bytes as GiB, small ones as MiB."""
+    """Format bytes as GiB, or as MiB below 0.1 GiB."""
     return f"{size / _GIB:.1f} GiB" if size >= _GIB / 10 else f"{size * 1024 / _GIB:.1f} MiB"
 
 
 def columns(rows: Sequence[Sequence[str]], *, left: Sequence[int] = (0, 1, 2)) -> list[str]:
-    """Cells below each other; those of the columns `left` from the left."""
+    """Align rows in columns. The columns `left` align to the left, all others to the right."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return [
         "   ".join(

@@ -19,7 +19,7 @@ examples:
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
-    """Every option of the command."""
+    """Add the options of the command."""
     command.add_argument("action", choices=("show",), help="the only one")
     command.add_argument("source", metavar="FILE", help="records or text, or a folder of them")
     command.add_argument(

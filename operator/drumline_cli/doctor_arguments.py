@@ -23,7 +23,7 @@ examples:
 
 
 def add_arguments(doctor: argparse.ArgumentParser) -> None:
-    """Every option of the command."""
+    """Add the options of the command."""
     doctor.add_argument(
         "--system-namespace",
         default="drumline-system",

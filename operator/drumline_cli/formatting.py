@@ -37,7 +37,7 @@ def duration(seconds: float) -> str:
 
 
 def exact(milliseconds: int) -> str:
-    """Milliseconds as seconds, unrounded: columns of these add up to the last digit."""
+    """Format milliseconds as seconds with three digits, so that columns add up exactly."""
     return f"{milliseconds / 1000:.3f} s"
 
 
@@ -101,7 +101,7 @@ def day(seconds: float) -> str:
 
 
 def moment(text: str | None) -> float | None:
-    """Seconds since the epoch of an RFC 3339 text; None for none, and for what is not one."""
+    """Return an RFC 3339 time as seconds since the epoch. None: absent or not valid."""
     if not text:
         return None
     try:

@@ -23,7 +23,7 @@ class _QuotingDumper(yaml.SafeDumper):
     """
 
     def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002 - PyYAML's signature
-        """Kubernetes users expect no anchors."""
+        """Return True, because Kubernetes users do not expect anchors."""
         return True
 
 

@@ -28,9 +28,9 @@ MOST_CHARS: Final = 256 * 2**20
 
 # The C loader is several times faster. A cluster's objects may have megabytes.
 class _Loader(yaml.CSafeLoader):
-    """Times stay text: the API's are."""
+    """A YAML loader that keeps timestamps as text, the form that the API uses."""
 
-    # A resolver for times would turn the API's text into datetime objects.
+    # The resolver for timestamps would turn the text into datetime objects.
     yaml_implicit_resolvers = {  # noqa: RUF012 - the base class declares it as it is
         first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith(":timestamp")]
         for first, resolvers in yaml.CSafeLoader.yaml_implicit_resolvers.items()
@@ -44,7 +44,7 @@ class ManifestDocument:
     file: str
     raw: Json
     find: Callable[[], yaml.Node] | None
-    """Composes the YAML node of the object, to look a line up; None: it stands in no file."""
+    """Composes the YAML node of the object, to find a line. None: the object is in no file."""
     as_of: float
     """When its file was written."""
 
@@ -75,10 +75,10 @@ class ManifestDocument:
 
 
 def read_manifests(names: Sequence[str]) -> list[ManifestDocument]:
-    """All objects of these files; `-` is standard input.
+    """Read all objects of these files. `-` is standard input.
 
     Raises:
-        BadInput: a file is missing, or holds something else.
+        BadInput: a file is missing, or contains a document that is not a Kubernetes object.
     """
     manifests: list[ManifestDocument] = []
     for name in names:
@@ -108,14 +108,14 @@ def line_in(text: str, path: str) -> int:
 
 
 def read_text(name: str, *, longest: int = MOST_CHARS) -> tuple[str, float]:
-    """The text and the time at which it was written, in seconds since the epoch.
+    """Return the text of a file and its write time in seconds since the epoch.
 
     Args:
         name: name of the file; `-` is standard input.
-        longest: characters after which no more is read.
+        longest: maximum number of characters.
 
     Raises:
-        BadInput: it cannot be read, or is longer.
+        BadInput: the file cannot be read, or is longer than `longest`.
     """
     # One character more than the limit proves that the text is too long.
     most = longest + 1
@@ -141,15 +141,15 @@ def display_name(name: str) -> str:
 
 
 def manifests_in(text: str, *, file: str, as_of: float) -> Iterator[ManifestDocument]:
-    """All objects of a text.
+    """Yield all objects of a text.
 
     Args:
         text: YAML or JSON.
-        file: what it is called in messages.
-        as_of: when it was written.
+        file: name of the file in messages.
+        as_of: time at which it was written, in seconds since the epoch.
 
     Raises:
-        BadInput: it holds something else.
+        BadInput: a document is not a Kubernetes object.
     """
     for number, value in enumerate(_values(text, file=file)):
         # The position is computed only for an error. Composing the text takes long.

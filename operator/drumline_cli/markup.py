@@ -19,12 +19,12 @@ class Markup(str):
 
 
 def element(name: str, /, *content: str, **attributes: object) -> Markup:
-    """One element.
+    """Return an element with its content escaped.
 
     Args:
-        name: Its tag.
-        content: Escaped, unless it is Markup.
-        attributes: By name, with `_` for `-`; `class_` is `class`. None leaves one out.
+        name: tag of the element.
+        content: text and markup. Text is escaped.
+        attributes: attributes by name, with `_` for `-` and `class_` for `class`. None omits one.
     """
     # Every attribute is escaped, even those that seem safe.
     written = "".join(
@@ -39,7 +39,7 @@ def element(name: str, /, *content: str, **attributes: object) -> Markup:
 
 
 def joined(*content: str) -> Markup:
-    """Pieces after each other, escaped unless they are Markup."""
+    """Join pieces. Escape those that are not Markup."""
     return Markup(
         "".join(piece if isinstance(piece, Markup) else html.escape(piece) for piece in content)
     )

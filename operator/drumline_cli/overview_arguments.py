@@ -159,7 +159,7 @@ def _add_page(command: argparse.ArgumentParser) -> None:
 
 
 def _interval(text: str) -> float:
-    """Seconds between two reads: one at least, so that nobody floods an API server."""
+    """Parse the seconds between two reads: 1 to 3600, to spare the API server."""
     # NaN and text fall into the same message: both fail the comparison below.
     try:
         seconds = float(text)
@@ -171,7 +171,7 @@ def _interval(text: str) -> float:
 
 
 def _add_arguments(command: argparse.ArgumentParser, name: str) -> None:
-    """Every option of one of `ROWS`."""
+    """Add the options of one command of `ROWS`."""
     # Options of one command each come first, and shared options last.
     if name == "why":
         command.add_argument(

@@ -32,7 +32,7 @@ examples:
 
 
 def add_arguments(plan: argparse.ArgumentParser) -> None:
-    """Every option of the command."""
+    """Add the options of the command."""
     plan.add_argument(
         "model",
         nargs="?",

@@ -124,7 +124,7 @@ def split_command(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def add_run(run: argparse.ArgumentParser) -> None:
-    """Every option of `run`; the command behind `--` is split off before."""
+    """Add the options of `run`. The command after `--` is split off before."""
     # Size and placement come first, because most calls set only these.
     run.add_argument(
         "-N", "--nodes", type=int, default=1, metavar="N", help="number of pods (default: 1)"
@@ -354,7 +354,7 @@ def _add_chain(run: argparse.ArgumentParser) -> None:
 
 
 def add_convert(convert: argparse.ArgumentParser) -> None:
-    """Every option of `convert`."""
+    """Add the options of `convert`."""
     convert.add_argument(
         "file", nargs="+", metavar="FILE", help="YAML or an sbatch script; - reads standard input"
     )
@@ -368,7 +368,7 @@ def add_convert(convert: argparse.ArgumentParser) -> None:
 
 
 def add_logs(logs: argparse.ArgumentParser) -> None:
-    """Every option of `logs`."""
+    """Add the options of `logs`."""
     options.add_job(logs)
     # A rank belongs to one pod. Filtering by rank therefore reads fewer logs from the kubelets.
     logs.add_argument(
@@ -400,7 +400,7 @@ def add_logs(logs: argparse.ArgumentParser) -> None:
 
 
 def add_shell(shell: argparse.ArgumentParser) -> None:
-    """Every option of `shell`; a command stands behind `--`."""
+    """Add the options of `shell`. A command follows `--`."""
     shell.add_argument(
         "job", metavar="JOB", nargs="?", help="name of the TrainingJob (default: create a new job)"
     )
@@ -446,7 +446,7 @@ def add_shell(shell: argparse.ArgumentParser) -> None:
 
 
 def add_copy(copy: argparse.ArgumentParser) -> None:
-    """Every option of `cp`."""
+    """Add the options of `cp`."""
     copy.add_argument("source", metavar="SOURCE", help="claim:NAME/PATH, JOB:PATH, or a local path")
     copy.add_argument("target", metavar="TARGET", help="local path, claim:NAME/PATH, or JOB:PATH")
     _add_claim_pod(copy)
@@ -483,7 +483,7 @@ def _add_claim_pod(command: argparse.ArgumentParser) -> None:
 
 
 def add_export(export: argparse.ArgumentParser) -> None:
-    """Every option of `export`."""
+    """Add the options of `export`."""
     options.add_job(export)
     export.add_argument("target", metavar="TARGET", help="local folder, or claim:NAME/PATH")
     export.add_argument("--step", type=int, metavar="N", help="checkpoint (default: the newest)")
@@ -509,7 +509,7 @@ def add_export(export: argparse.ArgumentParser) -> None:
 
 
 def add_retry(retry: argparse.ArgumentParser) -> None:
-    """Every option of `retry`."""
+    """Add the options of `retry`."""
     options.add_job(retry)
     retry.add_argument(
         "--name", help="name of the new job (default: the old name and four letters)"
@@ -529,7 +529,7 @@ def _add_name_output(command: argparse.ArgumentParser) -> None:
 
 
 def add_sweep(sweep: argparse.ArgumentParser) -> None:
-    """Every option of `sweep`."""
+    """Add the options of `sweep`."""
     sweep.add_argument(
         "sweep", nargs="?", metavar="SWEEP", help="name of the sweep (default: list all)"
     )
@@ -538,7 +538,7 @@ def add_sweep(sweep: argparse.ArgumentParser) -> None:
 
 
 def add_forward(forward: argparse.ArgumentParser) -> None:
-    """Every option of `port-forward`."""
+    """Add the options of `port-forward`."""
     options.add_job(forward)
     # kubectl accepts the same notation, and this program passes the text to it.
     forward.add_argument(
@@ -558,7 +558,7 @@ def _add_inside(command: argparse.ArgumentParser) -> None:
 
 
 def add_clone(clone: argparse.ArgumentParser) -> None:
-    """Every option of `clone`; another command stands behind `--`."""
+    """Add the options of `clone`. A new command follows `--`."""
     options.add_job(clone)
     clone.add_argument(
         "--name", help="name of the new job (default: the old name and four letters)"

@@ -24,7 +24,7 @@ _TRACE_FORMATS: Final = ("drumline", "philly", "helios", "alibaba2020", "alibaba
 
 
 def add_arguments(simulate: argparse.ArgumentParser) -> None:
-    """Every option of the command."""
+    """Add the options of the command."""
     simulate.add_argument(
         "cluster",
         nargs="?",

@@ -85,8 +85,9 @@ def violations(config: TrainerConfig, *, world_size: int) -> tuple[Violation, ..
 def worker_layout(layout: Layout, config: TrainerConfig) -> tuple[Layout, TrainerConfig]:
     """Return layout and configuration of one worker that steps without waiting for others.
 
-    A worker is usually the whole run. With local SGD it is one copy of the model, with asynchronous
-    servers the copies of a node. Its global batch is its share of the run's.
+    A worker is usually the whole run. With local SGD, a worker is one copy of the model. With
+    asynchronous servers, a worker is the copies of a node. The returned configuration has the
+    worker's share of the run's global batch.
     """
     degrees = config.parallelism
     # Each worker sees its share only, so all later rules apply to one worker.

@@ -1,4 +1,4 @@
-"""The parts of a step that are measured and predicted: the same few for every layout."""
+"""Define the parts of a step that are measured and predicted. All layouts have the same parts."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ class StepPart(StrEnum):
     COMPUTE = "compute"
     """Forward and backward passes, without waiting for other ranks."""
     TENSOR = "tensor"
-    """Waiting for messages of tensor parallelism; so below, each of its axis."""
+    """Waiting for messages of tensor parallelism. The next parts count messages of other axes."""
     CONTEXT = "context"
     EXPERT = "expert"
     DATA = "data"
-    """Sums of gradients, gathered weights."""
+    """Waiting for sums of gradients and for gathered weights."""
     PIPELINE = "pipeline"
     """Waiting for other stages."""
     OPTIMIZER = "optimizer"
     REST = "rest"
-    """Samples, and between the phases. Checkpoints and snapshots do not count."""
+    """Reading samples, and time between the phases. Excludes checkpoints and snapshots."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepPartSeconds:
-    """One part, in the mean over the steps since the layout began."""
+    """Seconds of one part, as a mean over the steps since the layout began."""
 
     part: StepPart
     measured: float
@@ -38,10 +38,13 @@ class StepPartSeconds:
 
 
 def parse_step_parts(raw: dict[str, Any], key: str) -> tuple[StepPartSeconds, ...]:
-    """Decode the known parts that have both figures. Empty if the key is absent.
+    """Decode the step parts. Skip unknown ones, and those without measured or predicted seconds.
+
+    Returns:
+        The parts; empty if the key is absent.
 
     Raises:
-        ContractError: it is not a list of at most that many objects.
+        ContractError: the value is not a list of objects, or has more objects than `StepPart`.
     """
     known = set(StepPart)
     parts: dict[StepPart, StepPartSeconds] = {}

@@ -89,7 +89,7 @@ def layer_adapters(model: ModelConfig, lora: LoraConfig, *, tensor: int) -> floa
 
 
 def expert_adapters(model: ModelConfig, lora: LoraConfig, *, expert: int) -> float:
-    """Weights of the adapters of one layer's experts on a rank of the expert axis.
+    """Return the number of adapter weights of one layer's experts on a rank of the expert axis.
 
     Args:
         model: shape of the model.

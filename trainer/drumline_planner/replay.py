@@ -27,7 +27,7 @@ class StageSeconds:
     """Gradient of the weights."""
 
     def of(self, way: Pass) -> float:
-        """Seconds of one pass."""
+        """Return the seconds of one pass."""
         match way:
             case Pass.FORWARD:
                 return self.forward

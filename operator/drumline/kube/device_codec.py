@@ -147,7 +147,7 @@ _taint_rule_decoder: Final = msgspec.json.Decoder(_WireTaintRule)
 
 
 def device_slice(raw: bytes | msgspec.Raw) -> DeviceSliceView:
-    """One ResourceSlice.
+    """Decode a ResourceSlice.
 
     Raises:
         Undecodable: It is not one.
@@ -168,7 +168,7 @@ def device_slice(raw: bytes | msgspec.Raw) -> DeviceSliceView:
 
 
 def resource_claim(raw: bytes | msgspec.Raw) -> ResourceClaimView:
-    """One ResourceClaim. Devices for administrators, which others have too, are left out.
+    """Decode a ResourceClaim, without devices for administrators, which claims may share.
 
     Raises:
         Undecodable: It is not one.
@@ -222,7 +222,7 @@ def _channel(devices: _Requests | None) -> ChannelRequest | None:
 
 
 def device_taint_rule(raw: bytes | msgspec.Raw) -> DeviceTaintRuleView:
-    """One DeviceTaintRule.
+    """Decode a DeviceTaintRule.
 
     Raises:
         Undecodable: It is not one.

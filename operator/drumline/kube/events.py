@@ -181,7 +181,7 @@ class EventRecorder:
         try:
             await (self._create(write) if write.count == 1 else self._count_on(write))
         except AlreadyExists:
-            # Written before a restart of ours: its note stands, the series goes on from here.
+            # The operator wrote it before a restart. Keep its note, and continue the series.
             return
         except NotFound:
             # Events expire after an hour: create it again.

@@ -169,7 +169,7 @@ class Informer(Generic[V]):
         return self._store.get(key)
 
     def values(self) -> Collection[V]:
-        """All objects as last seen: a live view, to be copied before an await."""
+        """Return a live view of all known objects. Copy it before an await."""
         return self._store.values()
 
     def freshness_seconds(self, now: float) -> float:

@@ -86,7 +86,7 @@ class _ReviewStatus(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class SelfReview(msgspec.Struct, frozen=True):
-    """The API server's answer to the question who asks."""
+    """A SelfSubjectReview of the API server: the caller's user name."""
 
     metadata: _ReviewedMetadata = _ReviewedMetadata()
     status: _ReviewStatus = _ReviewStatus()
@@ -131,9 +131,9 @@ async def list_pages(
     field_selector: str = "",
     limit: int = PAGE_LIMIT,
 ) -> AsyncGenerator[Page]:
-    """All objects as of one version, page by page; None as namespace means all namespaces.
+    """Yield all objects of one version, page by page. Without a namespace, read all namespaces.
 
-    While the caller reads a page, the API server writes the next: two of them are held at a time.
+    The API server writes the next page while the caller reads one, so memory holds two pages.
 
     Args:
         client: sends the requests.
@@ -241,7 +241,7 @@ async def list_all(
     label_selector: str = "",
     field_selector: str = "",
 ) -> list[bytes]:
-    """All objects of one version, undecoded; starts again if that version is compacted on the way.
+    """Return all objects of one version, undecoded. Start again if the version is compacted.
 
     Args:
         client: sends the requests.

@@ -68,7 +68,7 @@ class Store(Generic[V]):
         return self._views.get(key)
 
     def values(self) -> Collection[V]:
-        """All objects: a live view that changes with the next event; copy it before an await."""
+        """Return a live view of all objects. Events change it, so copy it before an await."""
         return self._views.values()
 
     def has_reached(self, resource_version: str) -> bool:

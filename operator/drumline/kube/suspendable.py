@@ -57,7 +57,7 @@ def decoder_for(resource: ResourceKind) -> Callable[[bytes], WorkloadView]:
 
 
 def suspendable(raw: bytes | msgspec.Raw, *, kind: WorkloadKind) -> WorkloadView:
-    """One workload.
+    """Decode a workload that can be suspended.
 
     Raises:
         Undecodable: It is not one.

@@ -51,9 +51,9 @@ class Quarantined:
     """A document that could not be read.
 
     Attributes:
-        resource: The kind it was expected to be of.
-        key: Where it lives; None where not even that could be read.
-        reason: What is wrong with it.
+        resource: expected kind of the document.
+        key: namespace and name. None: they could not be read.
+        reason: the error.
     """
 
     resource: Resource

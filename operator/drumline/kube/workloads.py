@@ -29,7 +29,7 @@ _JOB_SET: Final = frozenset({"JobSet"})
 
 
 def batch_job(raw: bytes | msgspec.Raw) -> WorkloadView:
-    """One Job.
+    """Decode a Job.
 
     Raises:
         Undecodable: It is not one.
@@ -44,7 +44,7 @@ def batch_job(raw: bytes | msgspec.Raw) -> WorkloadView:
 
 
 def job_set(raw: bytes | msgspec.Raw) -> WorkloadView:
-    """One JobSet.
+    """Decode a JobSet.
 
     Raises:
         Undecodable: It is not one.

@@ -77,7 +77,7 @@ def _bars(job: JobRow, *, now: float) -> Iterator[GanttBar]:
 
 
 def _stays(job: JobRow, *, now: float) -> Sequence[tuple[float, float]]:
-    """From when until when it held GPUs, whatever their number, in the order of time."""
+    """Return the periods in which a job held any GPUs, in the order of time."""
     stays: list[tuple[float, float]] = []
     for stay in job.stays:
         if stays and stays[-1][1] >= stay.begins_at:

@@ -212,7 +212,7 @@ def _order(entry: tuple[int, float, str, JobObject]) -> tuple[int, float, str]:
 
 
 def _shown_order(row: JobRow) -> tuple[int, float, str, float, str]:
-    """Holders by age, then the lines by queue, then the suspended, then what ended last."""
+    """Return the sort key: running jobs, waiting jobs by queue, suspended jobs, ended jobs."""
     # One tuple per group, with a constant in each place that the group does not use.
     if row.finished_at is not None:
         return (3, 0.0, "", -row.finished_at, row.name)

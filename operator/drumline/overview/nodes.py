@@ -155,7 +155,7 @@ def _promises(jobs: Iterable[JobObject]) -> Mapping[str, set[str]]:
 
 
 def _state(node: builtin.Node, *, health: StoredNodeHealthStatus | None) -> tuple[str, str]:
-    """One word, and what the node itself says, or what speaks against it."""
+    """Return the state of a node as one word, and the reason."""
     ready = [each for each in node.status.conditions or () if each.type == "Ready"]
     # A node without the condition has no kubelet, so it counts as not ready.
     if not any(each.status == "True" for each in ready):

@@ -181,7 +181,7 @@ def node_names(places: StoredAssignment | StoredPoolNodes) -> list[str]:
 
 
 def decoded(raws: Iterable[bytes], kind: type[T]) -> Decoded[T]:
-    """Objects of one kind from their JSON; what is not one is counted, not raised."""
+    """Decode objects of one kind from JSON. Count the objects that cannot be decoded."""
     decode = msgspec.json.Decoder(kind).decode
     objects: list[T] = []
     unreadable = 0
@@ -196,7 +196,7 @@ def decoded(raws: Iterable[bytes], kind: type[T]) -> Decoded[T]:
 
 @lru_cache(maxsize=8192)
 def seconds(time: str | None) -> float | None:
-    """Seconds since the epoch of an RFC 3339 time; None for none, and for what is not one."""
+    """Return an RFC 3339 time as seconds since the epoch. None: absent or not valid."""
     if not time:
         return None
     try:

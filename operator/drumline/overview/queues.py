@@ -63,9 +63,9 @@ def queue_rows(cluster: ClusterObjects, *, only: str | None = None) -> tuple[Que
 
 
 def whole_line(row: QueueRow) -> tuple[LineRow, ...]:
-    """Jobs and other workloads of a queue in one line; then the workloads that are in none yet.
+    """Merge a queue's jobs and other workloads by position. Those without a position come last.
 
-    Where more wait than the operator names, those places are jobs' here.
+    A position that the operator gave to no workload goes to the next job.
     """
     # Workloads have positions from the operator. Jobs are ordered here.
     workloads = {each.position: each for each in row.waiting_workloads if each.position}
@@ -140,7 +140,7 @@ def quota_rows(
 
 
 def held_by_queue(jobs: Iterable[JobObject], units: PoolUnits) -> Mapping[str, Mapping[str, int]]:
-    """GPUs of the places of jobs, by queue and pool, as the pool counts them."""
+    """Sum the GPUs that jobs hold by queue and pool, in the units of the pool."""
     held: dict[str, Counter[str]] = defaultdict(Counter)
     for job in jobs:
         # Parts of GPUs are converted here, so that all pools add up in their own unit.

@@ -96,9 +96,9 @@ def pools_of(job: JobObject, queue: StoredTrainingQueue | None) -> frozenset[str
 def _holders(
     cluster: ClusterObjects, job: JobObject, *, pools: AbstractSet[str]
 ) -> tuple[HolderRow, ...]:
-    """Return the holders of what a waiting job waits for. Empty if it does not wait for GPUs.
+    """Return the jobs that hold the GPUs or quota that a job waits for. Empty for other reasons.
 
-    Quota is that of the job's cohort, and a user limit that of the user in the queue.
+    For quota, these are jobs of the cohort. For a user limit, the user's jobs in the queue.
     """
     queue, reason = job.spec.queue, job.status.reason or ""
     # No end of another job helps these.

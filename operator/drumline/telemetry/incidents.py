@@ -73,7 +73,7 @@ class IncidentCounters:
 
 
 def _over(status: TrainingJobStatus) -> list[tuple[tuple[int, int], IncidentStatus]]:
-    """Incidents whose recovery is over, with their numbers."""
+    """Return the incidents whose recovery is over, with generation and attempt."""
     every = [*(status.earlier_incidents or ()), *filter(None, [status.last_incident])]
     return [
         ((incident.generation, incident.attempt), incident)

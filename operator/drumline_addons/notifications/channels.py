@@ -264,7 +264,7 @@ def chosen(settings: NotificationSettings, choice: str) -> Iterator[Destination]
 
 
 def refused_choices(settings: NotificationSettings, job: NotifiableJob) -> int:
-    """How many entries of a job's choice are left out."""
+    """Return the number of entries in a job's choice that the settings do not allow."""
     entries = [entry for entry in job.choice.split(",") if entry.strip()]
     return len(entries) - sum(1 for _ in chosen(settings, job.choice))
 

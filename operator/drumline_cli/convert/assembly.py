@@ -118,7 +118,7 @@ def job_of_roles(
         container_name: container that trains. None: the only one.
 
     Raises:
-        ConversionError: no role has a GPU, or the result is no TrainingJob.
+        ConversionError: no role has a GPU, or the result is not a valid TrainingJob.
     """
     notes = document.notes
     if not roles or not any(gpus_of(role.template) * role.replicas for role in roles):
@@ -207,7 +207,7 @@ def finished(document: Fields, metadata: Json, spec: Json, *, wanted: Wanted) ->
         wanted: choices from the command line.
 
     Raises:
-        ConversionError: there is no queue, or the result is no TrainingJob.
+        ConversionError: there is no queue, or the result is not a valid TrainingJob.
     """
     given = spec.pop("queue", None)
     # The command line wins, because the queue may have another name in this cluster.
@@ -246,7 +246,7 @@ def _not_ours(error: ApiError) -> ConversionError:
 
 
 def _joining(role: PodRole, main: PodRole, notes: Notes) -> int:
-    """Pods of another role that are like those of the main role."""
+    """Add a role's pods to the main role. Return their number, and note every difference."""
     mine, main_spec = role.template.raw("spec"), main.template.raw("spec")
     # Only the template of the main role survives, so each difference is reported.
     for path in _differences(mine, main_spec, role.template.at("spec")):
@@ -257,7 +257,7 @@ def _joining(role: PodRole, main: PodRole, notes: Notes) -> int:
 
 
 def _differences(mine: object, main: object, path: str) -> Iterator[str]:
-    """Paths at which two values differ."""
+    """Yield the paths at which two values differ."""
     if isinstance(mine, dict) and isinstance(main, dict):
         ours, theirs = cast("Json", mine), cast("Json", main)
         for name in dict.fromkeys((*ours, *theirs)):

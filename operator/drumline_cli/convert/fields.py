@@ -175,7 +175,7 @@ class Fields:
             self.notes.left_out(path, why)
 
     def unread(self) -> Iterator[str]:
-        """Paths of the fields that nobody has read."""
+        """Yield the paths of the fields that no converter has read."""
         yield from map(self.at, self.names(unread=True))
         # Unread fields of children follow those of the parent.
         for child in (*self._below.values(), *itertools.chain(*self._lists.values())):

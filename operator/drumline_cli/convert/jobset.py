@@ -75,7 +75,7 @@ def _deciding(policy: Fields) -> frozenset[str]:
 
 
 def _role(entry: Fields, spec: Json, *, deciding: frozenset[str]) -> PodRole:
-    """Return a replicated job: so many Jobs of so many pods."""
+    """Convert a replicated job to a role of `replicas` x `parallelism` pods."""
     name = entry.text("name") or "role"
     entry.leave_out("groupName", "all pods of a TrainingJob form one group")
     entry.leave_out("dependsOn", "all pods start together; init containers run before the command")

@@ -131,7 +131,7 @@ def pod_half(
 
 
 def gpus_of(pod_template: Fields) -> int:
-    """GPUs of one pod, over its containers."""
+    """Sum the GPUs of a pod over its containers."""
     containers = pod_template.below("spec").each("containers")
     return sum(_gpu_count(container) for container in containers)
 
@@ -166,7 +166,7 @@ def launch_fields(words: Sequence[str], *, gpus: int, path: str, fields: Fields)
 
 
 def command_of(container: Fields, *, gpus: int, supervised: bool = True) -> Json:
-    """Command, arguments and who starts them.
+    """Return the command, its arguments, and the launcher that starts it.
 
     Args:
         container: the container that trains.
@@ -218,9 +218,9 @@ def _gpu_count(container: Fields) -> int:
 
 
 def resources_of(resources: Fields, *, to: str = "spec") -> tuple[int, Json]:
-    """GPUs and the rest of a container's resources; its limits, else its requests.
+    """Return the GPUs of a container and its other resources. Limits override requests.
 
-    `to` is what gets them, for the notes.
+    `to` is the path of the result, for notes.
     """
     limits, requests = resources.below("limits"), resources.below("requests")
     gpus, amounts = 0, dict[str, Any]()
@@ -306,7 +306,7 @@ def _required_terms(pod: Fields) -> list[Json]:
 
 
 def metadata_of(metadata: Fields, *, to: str) -> Json:
-    """Labels and annotations but for those of platforms."""
+    """Return labels and annotations without those that are reserved for the platform."""
     template: Json = {}
     for kind in ("labels", "annotations"):
         below = metadata.below(kind)
@@ -369,7 +369,7 @@ def _sidecars(pod: Fields, training: Fields, volumes: list[Json]) -> list[Json]:
 
 
 def _own_resources(container: Fields) -> Json:
-    """CPU and memory; its limits, else its requests."""
+    """Return a container's CPU and memory. Limits override requests."""
     limits = container.below("resources").below("limits")
     requests = container.below("resources").below("requests")
     own: Json = {}

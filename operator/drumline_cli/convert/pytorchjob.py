@@ -62,7 +62,7 @@ def convert_pytorchjob(document: Fields, wanted: Wanted) -> Conversion:
 
 
 def run_policy(policy: Fields) -> Json:
-    """Limits of a job of Kubeflow, and its place in line."""
+    """Convert a Kubeflow job's limits, suspension, queue and priority class."""
     spec: dict[str, Any] = {}
     numbers = ("ttlSecondsAfterFinished", "activeDeadlineSeconds")
     for name in numbers:

@@ -77,7 +77,7 @@ def role_of(
 
 
 def _shared(pod: Fields, template: Json) -> list[Json]:
-    """Volumes of a pod that the template has or can get: of one name there is one."""
+    """Add a pod's volumes to the template. Omit those whose name another volume has."""
     known = {volume["name"]: volume for volume in template.get("volumes", ())}
     usable: list[Json] = []
     for volume in volumes_of(pod):

@@ -199,7 +199,7 @@ def _after_word(line: str) -> str:
     reader.whitespace_split = True
     reader.commenters = ""
     reader.get_token()
-    # shlex has read exactly one word, so the stream stands behind it.
+    # shlex has read exactly one word, so the stream is at the end of that word.
     stream: Any = reader.instream
     return line[stream.tell() :].strip()
 

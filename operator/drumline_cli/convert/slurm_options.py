@@ -126,15 +126,15 @@ class SlurmOption:
 def parse_options(
     words: Sequence[str], *, line: int, stop_at_command: bool = False
 ) -> Iterator[SlurmOption]:
-    """Options in their order.
+    """Yield the options in order.
 
     Args:
         words: words of the line as a shell splits them.
         line: line of the script.
-        stop_at_command: whether a word that is no option begins the command, as of srun.
+        stop_at_command: whether the first word that is not an option begins the command (srun).
 
     Raises:
-        ConversionError: a word is no option, or an option lacks its value.
+        ConversionError: a word is not an option, or an option lacks its value.
     """
     at = 0
     while at < len(words):

@@ -103,7 +103,7 @@ def _completes(entry: Fields) -> bool:
 
 
 def _volumes(fields: Fields, spec: Json) -> None:
-    """Claims that all pods mount."""
+    """Convert the claims that all pods mount."""
     volumes: list[Json] = []
     mounts: list[Json] = []
     for entry in fields.each("volumes"):
@@ -113,7 +113,7 @@ def _volumes(fields: Fields, spec: Json) -> None:
         if claim is None or folder is None:
             fields.notes.left_out(entry.path, "the volume needs an existing claim")
             continue
-        name = f"job-volume-{len(volumes)}"  # of the job, apart from names of its pods' own
+        name = f"job-volume-{len(volumes)}"  # no pod's own volume has this name
         volumes.append({"name": name, "persistentVolumeClaim": {"claimName": claim}})
         mounts.append({"name": name, "mountPath": folder})
         fields.notes.carried(entry.path, "spec.template.volumes")

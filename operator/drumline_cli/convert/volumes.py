@@ -25,7 +25,7 @@ _OURS: Final = ("persistentVolumeClaim", "configMap", "secret", "emptyDir", "csi
 
 
 def env_of(container: Fields, *, to: str) -> list[Json]:
-    """Variables of a container; those that Drumline sets itself are noted and left out."""
+    """Convert a container's variables. Note and omit those that Drumline or the pool sets."""
     variables: dict[str, Json] = {}
     for entry in container.each("env"):
         name = entry.text("name") or ""
@@ -89,7 +89,7 @@ def env_from(container: Fields, *, to: str) -> list[Json]:
 
 
 def volumes_of(pod: Fields) -> list[Json]:
-    """Volumes that a template may have; the others are noted."""
+    """Convert the volumes that a template may have. Note and omit all others."""
     volumes: list[Json] = []
     for entry in pod.each("volumes"):
         name = entry.text("name") or ""
@@ -110,7 +110,7 @@ def volumes_of(pod: Fields) -> list[Json]:
 
 
 def mounts_of(container: Fields, *, volumes: list[Json], to: str) -> list[Json]:
-    """Mounts of these volumes, but for the folders that are the operator's or the kubelet's.
+    """Convert mounts of these volumes. Omit folders of the operator and the kubelet.
 
     Args:
         container: the container.
@@ -147,7 +147,7 @@ def mounts_of(container: Fields, *, volumes: list[Json], to: str) -> list[Json]:
 
 
 def without_shared_memory(volumes: list[Json], mounts: list[Json]) -> list[Json]:
-    """Volumes but for scratch space that nothing mounts any more."""
+    """Return the volumes without scratch space that nothing mounts."""
     # A memory volume for /dev/shm has no mount left, so it is dropped.
     mounted = {mount["name"] for mount in mounts}
     return [volume for volume in volumes if "emptyDir" not in volume or volume["name"] in mounted]

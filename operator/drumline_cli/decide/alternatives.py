@@ -1,9 +1,9 @@
 """Compute the alternatives of a pending job with their prices: wait, shrink, preempt, buy.
 
-Nothing is estimated but the expected start. The cycle itself decides about the job alone, on the
-cluster as this cycle leaves it: with fewer pods, with more nodes of a pool that grows, and, on the
-cluster as it is now, with the highest priority that its queue allows. So an alternative that is
-named works as soon as it is chosen, if nothing else happens first.
+Only the expected start is an estimate. For all other alternatives, the scheduler decides about the
+job alone. For shrink and buy, it uses the cluster after this cycle. For preempt, it uses the
+cluster of now and the highest priority that the queue allows. So a listed alternative works when
+the user chooses it, unless the cluster has changed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from drumline_scheduler.quota.queue_access import HIGHEST_PRIORITY
 
 # Each job costs several cycles, so the bound keeps the command fast.
 MOST_JOBS: Final = 8
-"""For so many jobs, the first in line: each costs some cycles."""
+"""Number of jobs at the front of the queue whose alternatives are computed."""
 # Other reasons, such as an invalid spec, cannot be solved by money or size.
 _HAS_ALTERNATIVES: Final = NEVER_FITS | frozenset(
     {
@@ -54,29 +54,30 @@ class AlternativeKind(StrEnum):
 
     WAIT = "Wait"
     SHRINK = "Shrink"
-    """It asks for fewer pods, and starts now."""
+    """The job requests fewer pods and starts now."""
     PREEMPT = "Preempt"
-    """It has the highest priority that its queue allows: others leave for it, or only wait."""
+    """The job gets the highest priority of its queue. Other jobs leave, or wait behind it."""
     BUY = "Buy"
-    """A pool gets so many nodes more."""
+    """A pool gets more nodes."""
 
 
 class Alternative(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """One thing that a waiting job could do, and its price.
+    """An alternative of a waiting job, with its price.
 
     Attributes:
-        kind: What.
-        pool: Where it runs then.
-        pods: With how many pods.
-        gpus: GPUs of these.
-        starts_at: Waiting: when it will probably start (seconds since the epoch).
-        nodes: Buying: how many nodes.
-        cost_per_hour: What its GPUs cost an hour then, a decimal; of bought nodes, all of their
-            GPUs; empty: no price is known.
-        victims: Preempting: who leaves or shrinks.
-        gpu_seconds_lost: What that costs them: work since their last checkpoint, and a restart.
-        cost_once: The same in money; empty: no price is known.
-        parts_per_gpu: 1; in a pool with partitions gpus are parts, so many of a GPU.
+        kind: kind of the alternative.
+        pool: pool in which the job would run.
+        pods: number of pods.
+        gpus: GPUs of these pods, or parts in a pool with partitions.
+        starts_at: Wait: expected start (seconds since the epoch).
+        nodes: Buy: number of new nodes.
+        cost_per_hour: price of the GPUs per hour, as a decimal. Buy: of all GPUs of the new nodes.
+            Empty: no price is known.
+        victims: Preempt: jobs that leave or shrink.
+        gpu_seconds_lost: GPU-seconds that the victims lose: work since the last checkpoint, and a
+            restart.
+        cost_once: price of `gpu_seconds_lost`. Empty: no price is known.
+        parts_per_gpu: parts of a GPU in a pool with partitions, otherwise 1.
     """
 
     kind: AlternativeKind
@@ -174,7 +175,7 @@ class _World:
                 yield bought
 
     def _wait(self, gang: Gang, *, pool: str, starts_at: float) -> Alternative:
-        """In the pool where its places will be, where that is known; else the first it may use."""
+        """Describe waiting: in the pool with reserved or requested nodes, otherwise in `pool`."""
         known = (*self.decisions.reservations, *self.decisions.needs_nodes)
         # The decision names the pool if places are reserved or nodes are requested.
         pool = next((each.pool for each in known if each.uid == gang.uid), pool)
@@ -202,7 +203,7 @@ class _World:
 
     # This gang is decided alone, with the highest priority that its queue allows.
     def _preempt(self, gang: Gang, *, queue: Queue) -> Alternative | None:
-        """With the highest priority of its queue, beside nobody else who waits."""
+        """Decide with the highest priority of the queue, as if no other gang waited."""
         top = HIGHEST_PRIORITY if queue.max_priority is None else queue.max_priority
         if gang.priority >= top:
             return None

@@ -210,7 +210,7 @@ def _written(job: Job) -> WrittenStart:
 def _would_be_refused(
     state: ClusterCache, known: Mapping[tuple[str, str, str], ManifestDocument]
 ) -> bool:
-    """Whether the operator would refuse a job that is not stored yet."""
+    """Return whether the operator would reject a job that is not stored yet."""
     # A stored job was accepted by a server once, perhaps by a version with other rules.
     keys = ((TrainingJob.KIND, job.namespace, job.name) for job in _refused(state))
     return any(not _is_stored(known[key]) for key in keys)
@@ -303,7 +303,7 @@ def _refused(state: ClusterCache) -> list[Job]:
 
 
 def _unselected(state: ClusterCache) -> list[str]:
-    """Queues whose selector means nothing, as no namespace is known."""
+    """Return warnings about queues with a selector, if no Namespace is known."""
     # Without Namespace objects, a selector matches nothing. Users need a warning about this.
     if state.namespaces.are_known:
         return []
@@ -316,7 +316,7 @@ def _unselected(state: ClusterCache) -> list[str]:
 
 
 def _uncounted(state: ClusterCache) -> list[str]:
-    """Pools whose GPUs are in objects that are not there: they look empty."""
+    """Return warnings about pools of DRA devices, if there are no ResourceSlices."""
     return [
         f"pool {name}: its GPUs are devices of {spec.devices.driver} (DRA), but the objects"
         " contain no ResourceSlice. Here the pool has no GPUs, so ignore the decisions about its"

@@ -105,10 +105,10 @@ def _objects(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Live
 
 
 def _of_text(text: str) -> ManifestDocument:
-    """Return an object that an argument holds: JSON alone, as it may come from a program.
+    """Parse an argument that contains an object. Only JSON is accepted, as programs write it.
 
     Raises:
-        BadInput: it is no object.
+        BadInput: the text is not a JSON object.
     """
     try:
         raw: object = json.loads(text)

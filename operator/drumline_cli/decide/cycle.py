@@ -37,10 +37,10 @@ def decided(
     """Return the decisions of the cycle, one row per affected job.
 
     Args:
-        cluster_input: what it sees.
+        cluster_input: the cluster at the start of the cycle.
         policy: policy of the operator.
         forecast: whether the starts of waiting jobs are forecast.
-        priced: whether what these could do instead is worked out, with its price.
+        priced: whether the alternatives of waiting jobs are computed, with their prices.
         as_written: whether the objects are the cluster's own. Then a job that waits for the reason
             in its status keeps the expected start that the operator has written there. The operator
             knows the errors of its earlier forecasts.

@@ -34,14 +34,14 @@ class Installation:
     """Whether the operator counts devices that only claims get."""
 
     def reads(self, manifest: ManifestDocument) -> bool:
-        """Whether the operator reads objects of this kind."""
+        """Return whether the operator reads objects of this kind."""
         # Without device support the operator does not watch these objects.
         if manifest.kind in _OF_DEVICES:
             return bool(self.dynamic_resources)
         return manifest.kind not in OTHER_KINDS or manifest.kind in self.workload_kinds
 
     def judged(self, manifests: Collection[ManifestDocument]) -> Installation:
-        """With what is not known judged by the objects: nobody would have written them else."""
+        """Return the installation with unknown settings derived from the objects."""
         waits, devices = self.admits_workloads, self.dynamic_resources
         # A gated pod without admission would wait forever, so its existence decides.
         return replace(
@@ -105,7 +105,7 @@ def _value(raw: Mapping[str, Any], *path: str) -> object:
 
 
 def labels_of(manifest: ManifestDocument) -> Json:
-    """Its labels; none where there are none, or nonsense."""
+    """Return the labels of an object. Empty: it has none, or they are not valid."""
     return _mapping(_mapping(manifest.raw.get("metadata")).get("labels"))
 
 

@@ -36,16 +36,15 @@ class JobVerdict(StrEnum):
     # The text of each member is part of the JSON output. Scripts compare it.
     PLACED = "Placed"
     ADMITTED = "Admitted"
-    """Pods that are no TrainingJob's: its queue has room, so they are let go in this pool, where
-    kube-scheduler chooses their nodes."""
+    """A workload other than a TrainingJob has quota. kube-scheduler places it in the pool."""
     REPAIRED = "Repaired"
     RESIZED = "Resized"
     PREEMPTED = "Preempted"
-    """It is asked to save and to give up its nodes for another job."""
+    """The job must save and release its nodes for another job."""
     MOVED = "Moved"
-    """It is asked to save, and starts again on other nodes."""
+    """The job must save, and starts again on other nodes."""
     LEAVES = "Leaves"
-    """It is asked to save and to give up its nodes, as its queue is stopped."""
+    """The job must save and release its nodes, because its queue is stopped."""
     WAITS = "Waits"
 
 
@@ -53,12 +52,12 @@ class NewNodes(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_d
     """Resources of a job per node, on nodes that it would start on.
 
     Attributes:
-        nodes: Of how many.
-        gpus: GPUs of each.
-        cpu_millis: CPU of each, in thousandths.
-        memory_bytes: Memory of each.
-        ephemeral_bytes: Disk of each.
-        extended: Other resources of each, by name.
+        nodes: number of nodes.
+        gpus: GPUs per node.
+        cpu_millis: CPU per node, in thousandths.
+        memory_bytes: memory per node.
+        ephemeral_bytes: disk per node.
+        extended: other resources per node, by name.
     """
 
     nodes: int
@@ -70,13 +69,13 @@ class NewNodes(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_d
 
 
 class NodesNeeded(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """Nodes that the autoscaler is asked for.
+    """Nodes that are requested from the autoscaler.
 
     Attributes:
-        pool: The pool that is to grow.
-        nodes: By how many nodes.
-        zone: Where they have to be; absent: anywhere.
-        takes: What the job takes of its nodes, of those that are there too.
+        pool: pool that must grow.
+        nodes: number of new nodes.
+        zone: zone of the new nodes. Absent: any zone.
+        takes: resources of the job on all its nodes, new and existing.
     """
 
     pool: str
@@ -86,37 +85,38 @@ class NodesNeeded(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
 
 
 class JobDecision(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """One job, and what happens to it.
+    """Decision about one job.
 
     Attributes:
         job: `namespace/name`.
-        uid: Its uid.
-        queue: Its queue.
-        surplus: Whether the row is about its surplus on spot nodes, and another about the rest.
-        pods: How many pods it has then, or asks for.
-        gpus: How many GPUs these have.
-        parts_per_gpu: 1; in a pool with partitions these are parts, so many of a GPU.
-        verdict: What happens.
-        pool: The pool it is placed in, or will be once its victims have ended.
-        nodes: By position.
-        level: The narrowest level of which one domain holds it all.
-        domain: That domain's path.
-        asks: What it asks of the topology, a clause each: by its spec, or by its layout.
-        reason: Why it waits or is preempted, from a closed list.
-        message: The reason with figures and names.
-        blockers: Jobs whose end would make room.
-        by: The job that preempts it.
-        gpu_seconds_lost: Work that its preemption loses.
-        remedy: The smallest change that would let it start, as a sentence.
-        remedy_kind: The same, from a closed list.
-        reserved_at: When its reservation begins (seconds since the epoch).
-        expected_start: The median forecast of its start.
-        expected_start_by: The 90th percentile of the forecasts of its start.
-        capacity: OnDemand, Spot or Reserved, as its pool says.
-        cost_per_hour: What its GPUs there cost an hour, a decimal; empty: no price is known.
-        cost_at_most: The same for all of its longest runtime; empty: that has no limit.
-        needs_nodes: The nodes that it waits for, if an autoscaler is asked for them.
-        alternatives: What it could do instead of waiting, with the price of each.
+        uid: uid of the job.
+        queue: queue of the job.
+        surplus: whether the row describes the job's surplus on spot nodes. Another row describes
+            its other pods.
+        pods: number of pods that the job has after the cycle, or requests.
+        gpus: GPUs of these pods, or parts in a pool with partitions.
+        parts_per_gpu: parts of a GPU in a pool with partitions, otherwise 1.
+        verdict: kind of the decision.
+        pool: pool in which the job is placed now, or after its victims have ended.
+        nodes: node names by position.
+        level: narrowest topology level at which one domain holds all pods.
+        domain: path of that domain.
+        asks: topology requirements of the spec or the layout, one clause each.
+        reason: reason for waiting or preemption, from a closed list.
+        message: the reason with figures and names.
+        blockers: jobs whose end would free enough GPUs or quota.
+        by: job that preempts this one.
+        gpu_seconds_lost: work that the preemption loses, in GPU-seconds.
+        remedy: smallest change that would let the job start, as a sentence.
+        remedy_kind: kind of the remedy, from a closed list.
+        reserved_at: start of the job's reservation (seconds since the epoch).
+        expected_start: median of the start's forecast (seconds since the epoch).
+        expected_start_by: 90th percentile of the start's forecast (seconds since the epoch).
+        capacity: capacity type of the pool: OnDemand, Spot or Reserved.
+        cost_per_hour: price of the job's GPUs per hour, as a decimal. Empty: no price is known.
+        cost_at_most: price of the job's maximum runtime. Empty: it has no maximum runtime.
+        needs_nodes: nodes that are requested from the autoscaler for the job.
+        alternatives: alternatives to waiting, with their prices.
     """
 
     # Required fields come first. `omit_defaults` then keeps the JSON of a waiting job short.
@@ -242,7 +242,7 @@ def _with_forecast(row: JobDecision, start: ExpectedStart | None) -> JobDecision
 
 
 def _with_cost(row: JobDecision, pool: Pool | None, gang: Gang) -> JobDecision:
-    """With what its places cost: those it gets, or will get once its victims have ended."""
+    """Return the row with the cost of the places that the job has, or gets after its victims."""
     if pool is None:
         return row
     # In a pool with partitions, the scheduler counts parts. Prices are per whole GPU.

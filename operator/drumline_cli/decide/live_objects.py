@@ -94,7 +94,7 @@ async def read(credentials: Credentials) -> LiveObjects:
 
 
 def documents(raws: Sequence[dict[str, Any]], *, as_of: float) -> tuple[ManifestDocument, ...]:
-    """Objects as the API server prints them."""
+    """Return the objects of the API server as manifest documents."""
     return tuple(ManifestDocument(file=_SOURCE, raw=raw, find=None, as_of=as_of) for raw in raws)
 
 

@@ -106,7 +106,7 @@ def _where(decision: JobDecision, *, wide: bool) -> str:
 
 
 def _nodes(nodes: Sequence[str], *, wide: bool) -> str:
-    """In the order of their first pods; `n1 x2` has two."""
+    """Return node names in the order of their first pods. `n1 x2` has two pods."""
     counted = list(Counter(nodes).items())
     shown = counted if wide else counted[:_NODES_SHOWN]
     names = ", ".join(name if pods == 1 else f"{name} x{pods}" for name, pods in shown)

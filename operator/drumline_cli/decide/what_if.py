@@ -52,7 +52,7 @@ class OtherSize:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewJob:
-    """One job more."""
+    """Submit an additional job."""
 
     queue: str
     nodes: int
@@ -69,8 +69,8 @@ class ChangedDecision:
 
     Attributes:
         job: `namespace/name`.
-        now: what the cycle decides of it as things are; None: nothing, it goes on or is not there.
-        then: what it would decide; None: nothing, it would go on.
+        now: decision without the change. None: the job continues, or does not exist.
+        then: decision with the change. None: the job would continue.
         asked: whether the question is about this job.
     """
 
@@ -86,7 +86,7 @@ class WhatIfAnswer:
 
     changed: tuple[ChangedDecision, ...]
     unchanged: int
-    """Jobs of which the same would be decided."""
+    """Number of jobs whose decision stays the same."""
     as_of: float
     remarks: tuple[str, ...]
 

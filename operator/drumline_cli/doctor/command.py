@@ -67,11 +67,11 @@ async def _facts(credentials: Credentials, chosen: argparse.Namespace) -> Cluste
 
 
 def render(findings: Sequence[Finding], *, colours: bool) -> str:
-    """All findings, ending with a line that counts them.
+    """Render all findings, and a last line that counts them.
 
     Args:
-        findings: What to render.
-        colours: Whether the reader's terminal understands them.
+        findings: results of the checks.
+        colours: whether the terminal supports colors.
     """
     return "\n".join((*_lines(findings, colours=colours), "", _sum(findings))) + "\n"
 

@@ -45,7 +45,7 @@ class DoctorFindings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def as_json(findings: Iterable[Finding]) -> str:
-    """One JSON object, ending with a newline."""
+    """Return the findings as one JSON object that ends with a newline."""
     document = DoctorFindings(findings=tuple(_row(finding) for finding in findings))
     return msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"
 

@@ -166,7 +166,7 @@ def job(raw: bytes) -> JobFact | None:
 
 
 def _claim(checkpoint: StoredCheckpointSpec | None) -> str | None:
-    """None also where the checkpoints lie in a bucket."""
+    """Return the name of the checkpoints' claim. None: no checkpoints, or a bucket has them."""
     name = None if checkpoint is None else checkpoint.claim_name
     return None if name is None else plain(name)
 

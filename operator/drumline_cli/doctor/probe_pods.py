@@ -84,7 +84,7 @@ class ProbeSite:
 
 
 def limit_pod(site: ProbeSite, *, number: int, node: str) -> Json:
-    """Says what a pod may lock on this node.
+    """Return a pod that prints how much memory a pod may lock on this node.
 
     Args:
         site: namespace and image of the probe.

@@ -43,10 +43,10 @@ async def probe(
     Args:
         credentials: may create and delete pods and NetworkPolicies in the namespace.
         facts: facts of the cluster, read before.
-        namespace: where the pods run.
+        namespace: namespace of the pods.
         image: image of the pods.
-        seconds: after which a step that goes on has failed; an image may have to be pulled.
-        user: whom the pods run as; None: whom the namespace assigns.
+        seconds: timeout of each step. A step may include an image pull.
+        user: UID of the pods. None: the namespace assigns it.
         pull_secrets: pull secrets of the namespace, for the image.
     """
     # The probe needs nodes and pools. Without them the reason is the result.
@@ -100,7 +100,7 @@ async def _probes(probing: _Probing, chosen: list[tuple[str, str]]) -> Probes:
 
 
 async def _network(probing: _Probing, nodes: list[str]) -> Fact[NetworkProbe]:
-    """Between two nodes where there are two: what a plugin enforces may differ within one."""
+    """Test a NetworkPolicy between two nodes, or within the only one."""
     if not nodes:
         return Unread(reason="no node ran a pod")
     _say("testing a NetworkPolicy ...")
@@ -194,6 +194,6 @@ async def _delete(probing: _Probing, resource: kinds.Resource, *, selector: str)
 
 
 def _say(line: str) -> None:
-    """Progress stands beside the findings, not among them."""
+    """Print progress to stderr, apart from the findings."""
     sys.stderr.write(f"{line}\n")
     sys.stderr.flush()

@@ -1,6 +1,7 @@
-"""Asks the API server for everything that the checks look at, with the caller's own rights.
+"""Read all objects that the checks need from the API server, with the caller's rights.
 
-A list that may not be read is a fact, too: `Unread`. Kinds that are not served are none.
+A list that the caller may not read becomes the fact `Unread`. A kind that is not served gives an
+empty list.
 """
 
 from __future__ import annotations
@@ -153,7 +154,7 @@ class _ClusterReader:
         label_selector: str = "",
         field_selector: str = "",
     ) -> Fact[tuple[T, ...]]:
-        """All objects of a kind as facts, page by page, but those `decode` leaves out."""
+        """Read all objects of a kind page by page. Omit objects that `decode` returns as None."""
         # A group that is not served has no objects. Asking would return a 404.
         if resource.group and resource.api_version not in self.served:
             return ()
@@ -268,7 +269,7 @@ async def _lease(client: KubeClient, namespace: str) -> LeaseFact | None:
 
 
 async def _now(client: KubeClient) -> float:
-    """The API server's time: its stamp on a review of who asks, which anybody may have made."""
+    """Return the API server's time, from the creation time of a SelfSubjectReview."""
     # A SelfSubjectReview needs no rights, and the server stamps its creation time.
     now = moment((await reads.self_review(client)).created)
     if now is None:

@@ -18,7 +18,7 @@ _RIGHTS: Final = "run it as a user who may read that, or as `helm test drumline`
 
 
 def examine(facts: ClusterFacts) -> list[Finding]:
-    """Every check's findings."""
+    """Return the findings of all checks."""
     return [
         Finding(check=name, result=result)
         for name, check in CHECKS.items()

@@ -34,7 +34,7 @@ class CheckFailed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Undecided:
-    """It could not be looked at: a right is missing, or the check needs something first."""
+    """The check has no result: a right or a prerequisite is missing."""
 
     message: str
     fix: str

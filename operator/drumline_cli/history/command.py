@@ -115,7 +115,7 @@ def table(rows: Sequence[JobRow]) -> str:
 
 
 def _ran(row: JobRow) -> str:
-    """From its first start to its end."""
+    """Return the time from a job's first start to its end."""
     if row.started_at is None or row.finished_at is None:
         return _NOTHING
     ran = row.finished_at - row.started_at

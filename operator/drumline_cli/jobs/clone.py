@@ -32,7 +32,7 @@ def cloned(job: Json, *, name: str, changes: Sequence[str], command: Sequence[st
     Args:
         job: the existing job, as the API server prints it.
         name: name of the new job.
-        changes: `path=value`, below spec; a value is JSON, else text; `null` removes the field.
+        changes: `path=value`, below spec. The value is JSON or text. `null` removes the field.
         command: instead of the template's command and arguments; empty: these stay.
 
     Raises:

@@ -135,7 +135,7 @@ def _go_inside(credentials: Credentials, chosen: argparse.Namespace, *, namespac
     is_plain = chosen.command == "shell" and chosen.rank is None and not chosen.command_line
 
     async def find_pod() -> tuple[str, bool]:
-        """Its name, and whether the job's own terminal is meant."""
+        """Return the pod's name, and whether to attach to the job's own terminal."""
         async with cluster_client(credentials) as client:
             raw = await read_job(client, job=copy.job if copy else chosen.job, namespace=namespace)
             # A job of `drumline shell` has a terminal that survives a lost connection.
@@ -170,7 +170,7 @@ def _go_inside(credentials: Credentials, chosen: argparse.Namespace, *, namespac
 
 
 def follow_to_the_end(credentials: Credentials, *, job: str, namespace: str) -> Output:
-    """Follow a job until it ends, or until Ctrl-C lets it go on alone.
+    """Follow a job until it ends. Ctrl-C stops following, and the job continues.
 
     Args:
         credentials: access to the API server.

@@ -129,7 +129,7 @@ def _ranks_per_pod(spec: Json) -> int:
 
 
 def _period(job: Json, around: str, *, now: float) -> tuple[float, float]:
-    """From the fault to the first step after it, or a moment."""
+    """Return the period from a fault to the first step after it, or one moment twice."""
     status = _fields(job, "status")
     newest = status.get("lastIncident")
     # The newest incident is separate in the status, and it comes first.

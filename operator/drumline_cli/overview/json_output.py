@@ -76,7 +76,7 @@ _ATTRIBUTE: Final = re.compile(r"^(\w+): (.*(?:\n    .*)*)", re.MULTILINE)
 
 
 def as_json(command: str, rows: Sequence[OverviewRow], cluster: ClusterObjects) -> str:
-    """One JSON object, ending with a newline.
+    """Return the rows as one JSON object that ends with a newline.
 
     Args:
         command: name of the command.

@@ -53,13 +53,13 @@ class WantedKinds:
     """Selection of the kinds to read.
 
     Attributes:
-        namespace: namespace of the jobs; None: all that may be read.
-        queues: the queues, the priority classes, which make the order of a line, and the pools,
-            which say what of a GPU is counted.
-        nodes: the nodes and their pools, and other pods that hold GPUs of them.
-        places: the nodes, as far as the reader may list them.
-        pods: those that are no job's and name a queue, and the pools, by which GPUs are counted.
-        workload: a pod, Job or the like of the own namespace, by kind and name.
+        namespace: namespace of the jobs. None: all namespaces that the user may read.
+        queues: queues, priority classes and pools. Priority classes define the order of waiting
+            jobs, and pools define the unit of GPUs.
+        nodes: nodes, pools, and pods without a job that hold GPUs.
+        places: nodes, if the user may list them.
+        pods: pods without a job that name a queue, and the pools for the unit of GPUs.
+        workload: kind and name of a pod, Job or other workload in the user's namespace.
     """
 
     namespace: str | None
@@ -305,7 +305,7 @@ def from_documents(texts: Sequence[bytes], *, as_of: float) -> ClusterObjects:
     """Return the objects of what `kubectl get -o json` printed.
 
     Raises:
-        BadInput: one of them is no JSON of Kubernetes.
+        BadInput: an object is not valid JSON of Kubernetes.
     """
     by_kind: dict[str, list[bytes]] = {}
     for text in texts:

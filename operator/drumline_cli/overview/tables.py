@@ -54,7 +54,7 @@ def dated(row: JobRow | LineRow, *, now: float) -> str:
 
 
 def ends(at: float | None, *, now: float) -> str:
-    """When somebody gives GPUs back: `ends in 12 min`."""
+    """Return the time until GPUs are released: `ends in 12 min`."""
     return "for an unknown time" if at is None else f"ends in {duration(at - now)}"
 
 
@@ -95,7 +95,7 @@ def step(row: JobRow) -> str:
 
 
 def detail(row: JobRow, *, now: float) -> str:
-    """Its place in line, or when it ended or ends, with the reason."""
+    """Return a job's position in its queue, or its end, with the reason."""
     # Three exclusive states: pending, ended, or running with an expected end.
     if row.position is not None:
         return f"position {row.position}, starts {starts(row, now=now)}: {row.reason}"
@@ -106,7 +106,7 @@ def detail(row: JobRow, *, now: float) -> str:
 
 
 def queues(rows: Sequence[QueueRow], *, now: float) -> str:
-    """Each queue with its line."""
+    """Render each queue with its waiting jobs."""
     if not rows:
         return "no queues\n"
     return "\n".join(f"{_queue_head(row)}\n{_line(row, now=now)}" for row in rows)
@@ -219,7 +219,7 @@ def _gpus(row: JobRow | HolderRow) -> str:
 
 
 def _line(row: QueueRow, *, now: float) -> str:
-    """Jobs and what waits beside them."""
+    """Render a queue's jobs and other workloads that wait."""
     # Jobs and other workloads are merged in the operator's order.
     line = whole_line(row)
     if not line:
@@ -406,7 +406,7 @@ def usage(rows: Sequence[UsageRow], *, by: Sequence[str]) -> str:
 
 
 def _amounts(row: UsageRow, *, whole: UsageRow) -> tuple[str, ...]:
-    """Columns about which all rows together have nothing to say are left out."""
+    """Return the cells of a row, without the columns that are zero in the sum of all rows."""
     parts = [row.productive, row.starting, row.repeated, row.recovering]
     parts += [row.estimated_gpu_seconds] if whole.estimated_gpu_seconds else []
     parts += [row.foreign] if whole.foreign else []

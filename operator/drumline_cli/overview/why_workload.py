@@ -1,4 +1,4 @@
-"""`drumline why TYPE/NAME`: of a pod, a Job or the like that is no TrainingJob."""
+"""`drumline why TYPE/NAME`: explain the state of a pod, Job or other workload."""
 
 from __future__ import annotations
 

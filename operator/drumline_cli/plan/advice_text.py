@@ -13,7 +13,7 @@ from drumline_planner.ladder import Advice, Rung
 
 
 def advice_text(advice: Advice, *, total_tokens: float | None) -> list[str]:
-    """Tables first, then sentences."""
+    """Return the lines of the advice: tables, then sentences."""
     lines = ["MEASURES, cheapest first", f"  {advice.rule}", *_ladder(advice.rungs), ""]
     for sequence in advice.sequences:
         lines += [*_sequence(sequence, total_tokens=total_tokens), ""]

@@ -39,7 +39,7 @@ _GIB: Final = 2**30
 
 
 def drawn(plan: Plan) -> dict[str, Figure]:
-    """Every picture that this plan has, by the name of its file."""
+    """Return all pictures of this plan, by file name."""
     figures: dict[str, Figure] = {}
     planned = plan.result.planned
     # Pictures exist only for data that the plan has, so folders differ by plan.

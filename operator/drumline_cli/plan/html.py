@@ -84,7 +84,7 @@ def _pictures(plan: Plan) -> list[Markup]:
 
 
 def _numbered(table: list[str]) -> list[str]:
-    """Rows with the numbers that their points have in the picture; the first has the headings."""
+    """Add to each row the number of its point in the picture. The first row has the headings."""
     first, *rows = table
     width = len(str(len(rows)))
     numbers = (f"{number:>{width}}" for number in range(1, len(rows) + 1))

@@ -93,7 +93,7 @@ def _rehearsal_json(rehearsal: Rehearsal) -> dict[str, Any]:
 
 
 def layout_json(planned: Planned) -> dict[str, Any]:
-    """One layout: what to write into a TrainingJob, and what it costs."""
+    """Return a layout with its TrainingJob fields and its predicted cost."""
     config, time = planned.config, planned.time
     return {
         "layout": str(planned.layout),
@@ -117,7 +117,7 @@ def layout_json(planned: Planned) -> dict[str, Any]:
 
 
 def score_json(scored: Sequence[Scored], errors: ErrorSummary) -> dict[str, Any]:
-    """Every row, and the errors in short."""
+    """Return all rows and a summary of the errors."""
     return {
         "rows": [
             {

@@ -71,7 +71,7 @@ def step_picture(planned: Planned) -> Markup:
 
 
 def front_picture(front: Sequence[Planned]) -> Markup:
-    """Layouts of which none is both slower and larger than another."""
+    """Draw memory against time of the Pareto-optimal layouts."""
     # GiB on the axis, since GPUs are sold by memory size in GiB.
     sizes = [each.bill.total / 2**30 for each in front]
     times = [each.time.seconds for each in front]
@@ -144,7 +144,7 @@ class _Axis:
 
 
 def _linear(values: Sequence[float], *, unit: str, start: float, end: float) -> _Axis:
-    """From a round number below the least to one above the largest, with about five ticks."""
+    """Return a linear axis between round numbers around all values, with about five ticks."""
     least, most = min(values), max(values)
     # A spread of zero would divide by zero, so 5 % of the value is the minimum.
     spread = max(most - least, 0.05 * most)
@@ -170,7 +170,7 @@ def _linear(values: Sequence[float], *, unit: str, start: float, end: float) -> 
 
 
 def _doubling(values: Sequence[float], *, unit: str, start: float, end: float) -> _Axis:
-    """From the least to the largest, a tick at each doubling of the least, eight at most."""
+    """Return a logarithmic axis over the values, with at most eight ticks at doublings."""
     # One point also needs a range, so the axis covers one doubling at least.
     least, most = min(values), max(*values, 2 * min(values))
     doublings = math.log2(most / least)
@@ -191,13 +191,13 @@ def _band(
     *marks: Markup,
     last: Markup | None = None,
 ) -> Markup:
-    """Pieces of a width each beside each other, and below them what each is.
+    """Draw pieces of given widths side by side, with a legend below.
 
     Args:
-        title: Of the whole.
-        entries: Name, width and figure.
-        marks: Over the pieces.
-        last: Of the legend.
+        title: title of the picture.
+        entries: name, width and figure of each piece.
+        marks: markup drawn over the pieces.
+        last: last entry of the legend.
     """
     pieces: list[Markup] = []
     legend: list[Markup] = []
@@ -237,14 +237,14 @@ def _scatter(
     up: _Axis,
     stepped: bool = False,
 ) -> Markup:
-    """Points with a line through them.
+    """Draw points, connected by a line.
 
     Args:
-        title: Of the whole.
-        points: Where each is, and what it is.
-        across: The axis from left to right.
-        up: The one from below.
-        stepped: Each point counts until the next, and has its number.
+        title: title of the picture.
+        points: x, y and description of each point.
+        across: horizontal axis.
+        up: vertical axis.
+        stepped: whether to draw steps between the points, and to number them.
     """
     placed = [(across.place(x), up.place(y), says) for x, y, says in points]
     # A stepped curve shows that no layout exists between two points of the front.
@@ -295,7 +295,7 @@ def _ticks(across: _Axis, up: _Axis) -> Iterator[Markup]:
 
 def _share(value: float) -> str:
     # The figure and its unit must stay on one line.
-    """With a space at which no line breaks."""
+    """Format a share with a non-breaking space."""
     return percent(value).replace(" ", "\N{NO-BREAK SPACE}")
 
 

@@ -82,7 +82,7 @@ def read_request(chosen: argparse.Namespace) -> PlanRequest:
 
 
 def cluster_for(chosen: argparse.Namespace, gpus: int, *, job: JobFile | None = None) -> GpuCluster:
-    """Return the cluster with so many GPUs: by the arguments, the job's GpuPool, the defaults.
+    """Return a cluster of `gpus` GPUs. Arguments override the job's GpuPool and the defaults.
 
     Args:
         chosen: parsed arguments.
@@ -90,7 +90,7 @@ def cluster_for(chosen: argparse.Namespace, gpus: int, *, job: JobFile | None = 
         job: job file whose GpuPool describes the GPUs.
 
     Raises:
-        ConfigError: a name is not known, or a size not positive.
+        ConfigError: a name is unknown, or a size is not positive.
     """
     # Three sources in this order: arguments, the pool of the job, and the defaults.
     pool = job.hardware.config if job is not None and job.hardware is not None else None

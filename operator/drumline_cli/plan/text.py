@@ -80,7 +80,7 @@ def plan_text(plan: Plan) -> str:
 
 
 def score_text(scored: Sequence[Scored], errors: ErrorSummary) -> str:
-    """Every row, and the errors in short."""
+    """Render all rows and a summary of the errors."""
     rows = [("LINE", "MODEL", "LAYOUT", "MEASURED", "PREDICTED", "ERROR", "MEMORY", "FITS")]
     for each in scored:
         measured, setup = each.measured, each.measured.setup
@@ -119,19 +119,19 @@ def score_text(scored: Sequence[Scored], errors: ErrorSummary) -> str:
 
 
 def layouts(planned: Sequence[Planned]) -> list[str]:
-    """One row a layout."""
+    """Render one row per layout."""
     return columns([_HEADINGS, *(_cells(each) for each in planned)], left=_WORDS)
 
 
 def bill(of: Bill) -> list[str]:
-    """Every line, and the sum."""
+    """Render all lines of a memory bill, and the sum."""
     # Notes name the tensors behind a line, so a user can check the sum.
     rows = [(f"  {line.name}", gib(line.size), line.note) for line in of.lines]
     return columns([*rows, ("  sum", gib(of.total), f"of {gib(of.capacity)}")], left=(0, 2))
 
 
 def parts(of: StepTime) -> list[str]:
-    """Every part of a step that takes a thousandth of it."""
+    """Render the parts that take at least a thousandth of a step."""
     rows = [
         (f"  {part}", duration(seconds), percent(seconds / of.seconds))
         for part, seconds in sorted(of.parts.items(), key=lambda entry: -entry[1])
@@ -224,7 +224,7 @@ def _cost(plan: Plan, best: Planned) -> list[str]:
 
 
 def _compared(plan: Plan) -> list[str]:
-    """Layouts of the user's own; those that do not fit say so."""
+    """Render the layouts that the user named, and whether they fit."""
     if not plan.compared:
         return []
     capacity = plan.request.goal.capacity

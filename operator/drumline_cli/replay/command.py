@@ -24,7 +24,7 @@ def run(chosen: argparse.Namespace, _environment: Mapping[str, str]) -> Output:
     """Return the comparison, and the decisions if requested.
 
     Raises:
-        BadInput: the file is no capture.
+        BadInput: the file is not a capture.
     """
     was = read_capture(chosen.capture)
     decisions = decide(was.cycle)
@@ -65,7 +65,7 @@ def read_capture(name: str) -> Capture:
 
 
 def differences(before: Decisions, after: Decisions) -> list[str]:
-    """Every field that is not the same; empty when the decisions are equal."""
+    """Return the fields that differ. Empty: the decisions are equal."""
     return [plain(line) for line in _compare("", before, after)]
 
 
@@ -87,7 +87,7 @@ def _listed(value: Any) -> tuple[Any, ...]:
 
 
 def _compare_keyed(path: str, before: tuple[Any, ...], after: tuple[Any, ...]) -> Iterator[str]:
-    """Two lists of decisions, matched by the uid of their job."""
+    """Compare two lists of decisions, matched by the uid of the job."""
     was, now = ({item.uid: item for item in side} for side in (before, after))
     for uid in [*was, *(uid for uid in now if uid not in was)]:
         key = (was.get(uid) or now[uid]).key

@@ -54,10 +54,10 @@ class UpgradeCheck(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def run(chosen: argparse.Namespace, _environment: Mapping[str, str]) -> Output:
-    """Each capture, decided again. The exit code is 1 if a job fares otherwise in one of them.
+    """Decide each capture again. The exit code is 1 if the decision about any job changes.
 
     Raises:
-        BadInput: a file is no capture, or there is none.
+        BadInput: there is no file, or a file is not a capture.
     """
     names = list(_files(chosen.captures))
     if not names:

@@ -1,4 +1,4 @@
-"""What to do about a job: the sentences of docs/troubleshooting.md, for this job."""
+"""Give advice about a job, in the sentences of docs/troubleshooting.md."""
 
 from __future__ import annotations
 

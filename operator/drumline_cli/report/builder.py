@@ -241,7 +241,7 @@ def _time_left(job: TrainingJob, status: TrainingJobStatus, *, now: float) -> st
 
 
 def _sentence(text: str) -> str:
-    """With a capital at its beginning and a stop at its end."""
+    """Return the text with a capital letter and a full stop."""
     if not text:
         return ""
     return text[0].upper() + text[1:] + ("" if text[-1] in ".!?" else ".")

@@ -105,7 +105,7 @@ def picture(identity: str, title: str, description: str, *content: Markup, heigh
 
 
 def axis(across: TimeAxis, *, bottom: int) -> Markup:
-    """Lines and labels at round moments."""
+    """Draw lines and labels at round times."""
     ticks: list[Markup] = []
     for tick in time_axis.ticks(across):
         # Labels at the edges would be cut if they were centred.

@@ -22,7 +22,7 @@ class FigureAxis:
         return self.at_low + min(max(part, 0.0), 1.0) * (self.at_high - self.at_low)
 
     def marks(self, most: int) -> list[float]:
-        """Round figures within it, about so many at most."""
+        """Return round figures on the axis, about `most` of them."""
         step = _round_step((self.high - self.low) / most)
         if step is None:
             return [self.low]

@@ -40,7 +40,7 @@ def render(report: JobReport) -> str:
 
 
 def sections(report: JobReport, *, above: str = "", second: str = "") -> Markup:
-    """All parts of the report, without inline styles; their classes are those of report.css.
+    """Render all parts of the report. Their classes are those of report.css.
 
     Args:
         report: what is shown.

@@ -52,7 +52,7 @@ _STATES: Final = (
 
 
 def incidents_of(status: TrainingJobStatus, *, now: float) -> tuple[IncidentReport, ...]:
-    """All incidents on record, newest first."""
+    """Return all recorded incidents, newest first."""
     # The status keeps the newest incident apart from the earlier ones.
     last = status.last_incident
     if last is None:
@@ -72,7 +72,7 @@ def budgets_of(
     status: TrainingJobStatus, recovery: RecoverySpec, *, now: float
 ) -> tuple[RestartBudget, ...]:
     # A class without charges also has a budget, so all classes are listed.
-    """Every class that is charged, whether anything was or not.
+    """Return the budgets of all fault classes, with or without charges.
 
     Args:
         status: status of the job.

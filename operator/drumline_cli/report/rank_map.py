@@ -161,7 +161,7 @@ def _name(ranks: range, *, of_many: str) -> str:
 
 
 def _names(down: FigureAxis, *, ranks: int) -> Iterator[Markup]:
-    """Every rank, or every second, fourth, ... of many, at the left."""
+    """Draw the names of ranks at the left. If there are many, skip all but each 2nd, 4th, ..."""
     each = 1
     # Powers of two give round labels.
     while ranks > each * _MOST_NAMES:

@@ -33,7 +33,7 @@ FIGURES: Final[dict[str, Callable[[StepPoint], float | None]]] = {
 
 
 def line(report: JobReport, title: str) -> Markup:
-    """One figure of `FIGURES` over the steps, with marks; empty where fewer than two are known."""
+    """Draw one figure of `FIGURES` over the steps, with marks. Empty below two known values."""
     known = [(point.step, value) for point, value in known_figures(report.series, title)]
     # One point makes no line.
     if len(known) < 2:
@@ -84,7 +84,7 @@ def parts_in(series: Sequence[StepPoint]) -> tuple[str, ...]:
 
 
 def parts(series: Sequence[StepPoint]) -> Markup:
-    """Seconds of a step by part as stacked areas; empty where fewer than two points have any."""
+    """Draw the seconds of a step by part, as stacked areas. Empty below two known points."""
     timed = [point for point in series if point.parts and point.step_seconds]
     if len(timed) < 2:
         return Markup("")
@@ -172,7 +172,7 @@ def _figure(value: float) -> str:
 
 
 def _marks(report: JobReport, across: FigureAxis, *, height: int) -> Iterator[Markup]:
-    """Checkpoints below the curve, new memberships as dashed lines, incidents from above."""
+    """Draw checkpoints below the curve, memberships as dashed lines, and incidents at the top."""
     series = report.series
     # A checkpoint is repeated in later points, so each is drawn once.
     for step in dict.fromkeys(point.checkpoint for point in series):

@@ -36,8 +36,8 @@ def render(report: JobReport, *, colours: bool) -> str:
     """Return the whole report, ending with a newline.
 
     Args:
-        report: What to render.
-        colours: Whether the reader's terminal understands them.
+        report: report to render.
+        colours: whether the terminal supports colors.
     """
     ink = _Ink(colours=colours)
     parts = [

@@ -46,7 +46,7 @@ class AxisTick:
 
 
 def ticks(axis: TimeAxis) -> list[AxisTick]:
-    """At most nine round moments of the axis; dates in UTC where it begins with one."""
+    """Return at most nine ticks at round times. Labels are UTC, or seconds on a relative axis."""
     step = next((s for s in _STEPS_SECONDS if axis.span / s <= _MAX_TICKS), axis.span)
     if step <= 0:
         return []

@@ -87,7 +87,7 @@ def _placements(
 
 
 def _released(status: TrainingJobStatus) -> tuple[float | None, str]:
-    """When it gave its nodes back, and its state since then."""
+    """Return the time at which a job released its nodes, and its state since then."""
     if status.assignment is not None:
         return None, WAITING
     conditions = {condition.type: condition for condition in status.conditions or []}
@@ -102,7 +102,7 @@ def _released(status: TrainingJobStatus) -> tuple[float | None, str]:
 
 
 def _stays(status: TrainingJobStatus) -> list[tuple[float, float]]:
-    """From when until when it held GPUs."""
+    """Return the periods in which a job held GPUs."""
     kept = (status.gpu_seconds and status.gpu_seconds.stays) or ()
     bounds = ((moment(stay.since), moment(stay.until)) for stay in kept)
     return [(since, until) for since, until in bounds if since is not None and until is not None]

@@ -44,7 +44,7 @@ class LeftOut:
 
 
 def restored(raw: Mapping[str, Any]) -> Restored | LeftOut:
-    """One saved object.
+    """Return the manifest that restores a saved object, or the reason to omit it.
 
     Args:
         raw: object as the API server printed it.

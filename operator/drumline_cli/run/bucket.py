@@ -58,7 +58,7 @@ def end(code, sentence):
 
 
 def signed(url):
-    """The headers of a request: signed where the pod has a key, else anybody's."""
+    """Return the headers of a request. Empty (an anonymous request) if the pod has no key."""
     user, secret = os.environ.get("AWS_ACCESS_KEY_ID"), os.environ.get("AWS_SECRET_ACCESS_KEY")
     if not user or not secret:
         return {}

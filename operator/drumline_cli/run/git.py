@@ -99,7 +99,7 @@ def ask_git(
 
 
 def _without_programs(settings: bytes, *, at: Path) -> list[str]:
-    """Options that switch off the filters and hooks of the repository's configuration.
+    """Return git options that disable filters and hooks of the repository's configuration.
 
     Args:
         settings: alternating scopes and names, each ended by a NUL.

@@ -1,7 +1,7 @@
-"""A folder's files as one archive: the same bytes for the same files, on any machine.
+"""Pack a folder into one archive. The same files give the same bytes on any machine.
 
-Names are sorted; times, owners and all of the mode but "executable" are left out. What the reader
-in the pod would refuse is refused here, with what to do instead.
+Names are sorted. Times, owners and modes are omitted, except the executable bit. Files that the
+reader in the pod would reject are rejected here, with advice.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ _INSTEAD: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackLimits:
-    """Limits of a packed folder at its place."""
+    """Limits of a packed folder, by its destination."""
 
     packed_bytes: int
     unpacked_bytes: int
     files: int
     compression: int
-    """zlib's level: the bytes of a folder depend on it."""
+    """Compression level of zlib. The packed bytes depend on it."""
     instead: str
-    """Advice for a larger folder."""
+    """Advice if a folder exceeds the limits."""
 
 
 IN_CONFIG_MAPS: Final = PackLimits(

@@ -36,14 +36,14 @@ def run_request(
     """Return the request.
 
     Args:
-        chosen: the arguments; `command_line` is what stands behind `--`.
+        chosen: the arguments. `command_line` is the command after `--`.
         environment: environment variables of this process.
         queue: queue whose quota it uses.
-        namespace: where the job is; None: not said.
-        letters: random ones, for the job's name.
+        namespace: namespace of the job. None: not specified.
+        letters: random letters for the job's name.
 
     Raises:
-        BadInput: the command or the image is missing, or an argument is not of its form.
+        BadInput: the command or the image is missing, or an argument is not valid.
     """
     command: list[str] = chosen.command_line
     if not command:

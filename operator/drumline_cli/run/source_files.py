@@ -26,7 +26,7 @@ _MISSING: Final = (
 
 
 def source_files(folder: Path, environment: Mapping[str, str]) -> list[str]:
-    """Paths relative to the folder, sorted: tracked files, and others that git does not ignore.
+    """Return sorted relative paths of tracked files and of files that git does not ignore.
 
     Args:
         folder: a repository, a folder inside of it, or any other folder.

@@ -23,17 +23,17 @@ MAX_JOBS: Final = 256
 def sweep_requests(
     request: RunRequest, parameters: Sequence[str], *, max_parallel: int | None
 ) -> list[RunRequest]:
-    """Return the requests of a sweep, the last parameter varying first.
+    """Return the requests of a sweep. The last parameter varies fastest.
 
-    Only the request without one.
+    Without parameters, the result is the request itself.
 
     Args:
-        request: what was asked for; `{name}` stands for a parameter in its command and variables.
+        request: request with `{name}` for a parameter in its command and variables.
         parameters: `name=value,value`.
-        max_parallel: so many run at a time; None: all.
+        max_parallel: number of jobs that run at the same time. None: all.
 
     Raises:
-        BadInput: a parameter is not of its form, twice, or nowhere used, or there are too many
+        BadInput: a parameter is not valid, repeated or unused, or there are too many
             combinations.
     """
     if not parameters:

@@ -68,11 +68,12 @@ trap drumline_end EXIT
 END
 exec bash --rcfile "$file"
 """
-"""TMOUT ends bash after so many seconds at its prompt without a line. It is no exported variable,
-as `read` in scripts would go by it, too. How the last command ended is nobody's failure.
+"""TMOUT ends bash after this number of seconds at the prompt without input. It is not exported,
+because `read` in scripts would use it too. The exit code of the last command is not a failure.
 
-bash does not say that it was TMOUT: then it shows a prompt, and for so long. PS0 is what it
-expands, here to nothing, once it has read a line (since 4.4), so at `exit` it shows none."""
+bash does not report that TMOUT ended it. The script assumes it if a prompt was shown for TMOUT
+seconds. bash (since 4.4) expands PS0 when it has read a line. PS0 then resets the prompt's time, so
+`exit` does not look like TMOUT."""
 
 
 def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:

@@ -268,7 +268,7 @@ def _duplicates(schema: Schema, items: list[Any], *, at: str) -> Iterator[Server
     seen: set[str] = set()
     for number, item in enumerate(items):
         if kind == "map" and not isinstance(item, dict):
-            continue  # said already
+            continue  # the type check has reported it
         named = cast("object", item)
         if kind == "map":
             entry = cast("dict[str, Any]", item)

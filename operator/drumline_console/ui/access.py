@@ -103,7 +103,7 @@ class LoopbackAccess:
                 raise web.HTTPForbidden
 
     async def source(self, request: web.Request) -> ClusterSource:  # noqa: ARG002 - one for all
-        """His cluster."""
+        """Return the cluster that all callers share."""
         return self.live
 
     def refused(self, request: web.Request, error: CommandError) -> web.Response | None:  # noqa: ARG002 - a kubeconfig is mended elsewhere

@@ -172,7 +172,7 @@ def _digest(text: str) -> bytes:
 
 
 def _sender(request: web.Request) -> Sender:
-    """The connection's address, and the one that the last proxy has appended to its header."""
+    """Return the connection's address, and the address that the last proxy appended."""
     # The last entry was added by the nearest proxy. Earlier entries can be invented.
     forwarded = ",".join(request.headers.getall("X-Forwarded-For", [])).rpartition(",")[2]
     return Sender(address=request.remote or "", forwarded=forwarded.strip()[:64])
@@ -186,7 +186,7 @@ def _token(request: web.Request) -> str | None:
 
 
 def _reachable(request: web.Request) -> str | None:
-    """The address to open instead, where a cookie would be sent to other programs' ports."""
+    """Return the address to open instead, if the host's cookies reach programs on other ports."""
     host, port = host_and_port(request.host)
     if host not in _EVERY_PORT:
         return None

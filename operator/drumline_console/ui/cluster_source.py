@@ -67,7 +67,7 @@ class ClusterSource(Protocol):
 
 
 def new_memory() -> KeptValue[ClusterObjects]:
-    """For what is read for one share, for all its windows."""
+    """Return a cache for the objects of one share, common to all its windows."""
     return KeptValue(seconds=FRESH_SECONDS)
 
 
@@ -136,7 +136,7 @@ class LiveCluster:
         return await self._memory.value(self._everything, of=of)
 
     async def job(self, job: NamedJob) -> JobInput:
-        """One job with its events, as it is now."""
+        """Read one job with its events."""
         async with self._turn():
             return await one_job.read(self._credentials, job=job.name, namespace=job.namespace)
 

@@ -314,7 +314,10 @@ def _waits_for_pods(
 def _promised_nodes(
     coming: Iterable[Node], *, places: Mapping[str, Placed], line: Iterable[Gang]
 ) -> Iterator[Node]:
-    """Yield new nodes as they are now: full, and later free for their gangs."""
+    """Yield the nodes that are being set up, with all of their resources in use.
+
+    The shares of the gangs that have places on a node count as terminating, so they become free.
+    """
     free: defaultdict[str, Resources] = defaultdict(lambda: NOTHING)
     gangs = {gang.uid: gang for gang in line}
     for uid, placed in places.items():

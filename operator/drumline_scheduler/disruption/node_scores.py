@@ -243,7 +243,7 @@ def _strongest(evidence: Iterable[Evidence]) -> tuple[Evidence, ...]:
 
 
 def _rounded(evidence: Iterable[Evidence], now: float) -> float:
-    """Return a score for sorting, in which floats that differ in their last bits are equal."""
+    """Return a rounded score for sorting. Rounding hides differences in the last bits."""
     return round(score(evidence, now=now), 6)
 
 

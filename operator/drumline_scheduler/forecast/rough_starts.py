@@ -95,7 +95,7 @@ def rough_starts(
         if simulated is not None and simulated.never:
             continue
         if simulated is not None and simulated.p50_at is not None:
-            # Those behind it are counted from its start.
+            # Gangs behind this one are counted from its start.
             for each in (*own, *shared):
                 if simulated.p50_at > since.get(each, now):
                     since[each], wanted[each] = simulated.p50_at, 0
@@ -122,7 +122,7 @@ def _start(gang: Gang, wait: float, width: float, *, now: float) -> ExpectedStar
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Returned:
-    """GPUs that running gangs return to a line."""
+    """GPUs that running gangs release to a line."""
 
     rate: float
     """GPUs per second, above 0."""
@@ -131,7 +131,10 @@ class _Returned:
 
 
 def _returned(snapshot: Snapshot, *, lines: Lines, now: float) -> Mapping[LineKey, _Returned]:
-    """Return the GPUs that running gangs return, each its own once in its remaining time."""
+    """Return the rate at which running gangs release GPUs, by line.
+
+    Each gang counts as if it released its GPUs once per remaining time.
+    """
     gpus, unknown = Counter[LineKey](), Counter[LineKey]()
     rates: dict[LineKey, float] = {}
     for held in snapshot.admitted:

@@ -59,7 +59,7 @@ class JobSplit:
         return gang.nodes if self.surplus_pool else len(whole.assignment)
 
     def parts(self, whole: Admitted, *, gang: Gang) -> tuple[Admitted, ...]:
-        """Return all places for the scheduler, as the same objects while nothing changes."""
+        """Return the gang and its surplus, if any. The same `whole` gives the same objects."""
         if gang.surplus is None:
             return (whole,)
         if self._whole is not whole:

@@ -87,16 +87,18 @@ async def send_until_answered(request: HttpRequest, *, to: Member, port: int) ->
 async def fetch_newer_record(
     records: RecordStore, signed: SignedRecord, *, token: bytes, port: int
 ) -> None:
-    """Offer to `records` the newer record that the agent of this record's store has, if any.
+    """Fetch a newer record from the agent of the store member, and offer it to `records`.
+
+    The agent answers without a record if it has none that is newer than `signed`.
 
     Args:
         records: holds the current record.
-        signed: the signed generation record.
+        signed: the signed generation record. It names the store member.
         token: the job's token, which signs messages.
         port: port of the agents.
 
     Raises:
-        Unreachable: it does not answer.
+        Unreachable: the agent does not answer.
     """
     request = HttpRequest(
         method="GET",

@@ -145,7 +145,7 @@ def _lightning(text: str) -> ProgressLine | None:
 
 
 def _plain(text: str) -> ProgressLine | None:
-    """Lines of the bundled trainer, and of scripts that print a step and a loss."""
+    """Parse a line of the bundled trainer, or of a script that prints a step and a loss."""
     match = _PLAIN.match(text)
     if match is None:
         return None

@@ -164,7 +164,7 @@ class ParallelismConfig:
     """Stages of the pipeline on each rank. None: 1, or 2 where the schedule has several."""
     stage_balance: StageBalance = StageBalance.COST
     expert: Ranks = 1
-    """Ranks that share the experts of a mixture, taken from the data-parallel ones."""
+    """Ranks that share the experts of a mixture. They are a subset of the data-parallel ranks."""
     server: ServerConfig = field(default_factory=ServerConfig)
     local_sgd: LocalSgdConfig | None = None
     """Copies of the model (`replicate`; with ddp each that there is) train alone and meet now and

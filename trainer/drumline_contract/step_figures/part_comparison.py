@@ -1,9 +1,9 @@
-"""Measured step parts beside the predicted ones, since the layout began.
+"""Compare measured step parts with predicted ones, since the layout began.
 
-The first window warms up and does not count. Parts of the step timer are phases and collectives of
-many axes; here they are the few that the planner predicts (`contract.StepPart`).
+The first window is a warm-up and does not count. The step timer has phases and collectives of many
+axes. They are summed into the parts that the planner predicts (`contract.StepPart`).
 
-Example: forward 2 s, all_gather/fsdp 1 s, recv/pp 1 s, other 0.1 s are compute 2, data 1,
+Example: forward 2 s, all_gather/fsdp 1 s, recv/pp 1 s and other 0.1 s become compute 2, data 1,
 pipeline 1 and rest 0.1.
 """
 
@@ -23,7 +23,7 @@ _PHASES = {
     "checkpoint": None,
     "snapshot": None,
 }
-"""None: counts for no step."""
+"""Step part by phase of the step timer. None: the phase is not a part of a step."""
 AXES = {
     "tp": StepPart.TENSOR,
     "cp": StepPart.CONTEXT,
@@ -39,7 +39,7 @@ class PartComparison:
     """Measured and predicted step parts of one layout, on one rank."""
 
     predicted: Mapping[StepPart, float]
-    """Seconds; empty where nothing is predicted."""
+    """Predicted seconds by part. Empty without a prediction."""
     _seconds: dict[StepPart, float] = field(default_factory=dict[StepPart, float])
     _steps: int = 0
     _warm: bool = False

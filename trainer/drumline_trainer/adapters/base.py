@@ -115,7 +115,7 @@ def _begin_adapters(
 
 
 def _linear_names(stages: Sequence[nn.Module]) -> list[str]:
-    """Names of the linear layers of a transformers module, adapted ones too."""
+    """Return the names of a transformers module's linear layers, with or without adapters."""
     return [
         name
         for stage in stages

@@ -104,7 +104,7 @@ class FolderLease:
     beat: int = 0
 
     def encode(self) -> bytes:
-        """One line of JSON."""
+        """Return the lease as one line of JSON."""
         raw = {
             "owner": self.owner,
             "machine": self.seat.machine,

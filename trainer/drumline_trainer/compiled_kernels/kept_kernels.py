@@ -118,7 +118,7 @@ class KeptKernels:
         kept: SignedPlace | None,
         report: Callable[[str], None],
     ) -> None:
-        """Look after what torch compiles into the folder; see `open`."""
+        """Begin to count what torch compiles. `open` also restores kept kernels."""
         self._program = program
         self._folder = folder
         # One rank for each pod's program writes. The others would write the same bytes.

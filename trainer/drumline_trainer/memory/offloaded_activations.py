@@ -182,7 +182,7 @@ class _Group:
         """Return the saved tensor when autograd needs it."""
         if isinstance(saved, Tensor):
             return saved
-        # Start this group if nobody did, then the one before, which backward needs next.
+        # Fetch this group, then the group before it, which backward needs next.
         self.fetch()
         if self._before is not None:
             self._before.fetch()
@@ -194,7 +194,7 @@ class _Group:
         return empty.set_(storage, saved.offset, saved.size, saved.stride)
 
     def offload(self, buffers: Buffers) -> None:
-        """Begin to copy to the store; the forward pass of the run is over."""
+        """Begin to copy to the store. Call it after the forward pass of the group's layers."""
         # Drop the references to the layers. Addresses can be reused once the group is offloaded.
         self._stays = None
         self._numbers.clear()
@@ -221,7 +221,7 @@ class _Group:
 
     def fetch(self) -> None:
         """Begin to copy back to the device, unless that has begun or nothing was offloaded."""
-        # The lock orders this with `_free_device_memory`: a group that backward wants first stays.
+        # With the lock, `_free_device_memory` keeps the group if backward requests it first.
         with self._lock:
             wanted, self._wanted = self._wanted, True
             on_device = all(storage is not None for storage in self._storages)
@@ -237,7 +237,7 @@ class _Group:
 
     def _free_device_memory(self) -> None:
         """Free device memory once everything is in the store; runs in the stream's thread."""
-        # Backward may already want the group. Then its device memory stays.
+        # Keep the device memory if backward has already requested the group.
         with self._lock:
             if not self._wanted:
                 self._storages = [None] * len(self._storages)

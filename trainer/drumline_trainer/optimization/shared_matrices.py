@@ -66,8 +66,8 @@ class MatrixTurns:
             like: tensors with the shapes of the parts.
         """
         mine = self._mine
-        # Cut the result along the boxes by which the parts came. Empty boxes keep the message
-        # order.
+        # Cut the result into the boxes that `to_whole` received. Empty boxes keep the order of
+        # the messages.
         sent: list[Tensor] = []
         if mine is not None and whole is not None:
             sent = [

@@ -17,7 +17,7 @@ class Box:
     shape: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        """Raise ValueError unless both sides have the same number of dimensions."""
+        """Raise ValueError unless offsets and shape have the same number of dimensions."""
         if len(self.offsets) != len(self.shape):
             raise ValueError("offsets and shape differ in their number of dimensions")
 

@@ -362,7 +362,7 @@ def _warn_of_volumes(error: Unreadable) -> None:
 
 
 def _warn_of_runtime_classes(error: Unreadable) -> None:
-    """With rights of before: the overhead of a class is learned from the first pod."""
+    """Warn that RuntimeClasses are unreadable. Their overhead is learned from the first pod."""
     log.warning("runtime_classes_unreadable", why=error.message)
 
 

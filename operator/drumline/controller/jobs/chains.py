@@ -94,8 +94,8 @@ class Chains:
     def standing_of(self, job: Job) -> Standing:
         """Return the state of a job's predecessors.
 
-        O(its predecessors) after one of them has changed, and O(edges) once for all jobs after an
-        edge has changed.
+        A change of a predecessor costs O(predecessors of the job). A change of an edge costs
+        O(edges), once for all jobs.
         """
         standing = self._standing_in_chain(job)
         holder = self._folders.holder_for(job)

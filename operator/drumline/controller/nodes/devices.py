@@ -58,7 +58,7 @@ class DeviceCache:
         self._claims: dict[Key, ResourceClaimView] = {}
         self._holders: dict[DeviceName, ResourceClaimView] = {}
         self._assumed: dict[Key, tuple[DeviceName, ...]] = {}
-        """Allocations that were written and not seen yet, by claim."""
+        """Allocations that were written, but that no watch has reported yet, by claim."""
         self._allocated: set[Key] = set()
         """Claims that this process allocated. Only members' claims."""
 

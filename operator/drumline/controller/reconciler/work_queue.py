@@ -60,7 +60,7 @@ class WorkQueue:
             self._wake.set()
 
     def retry(self, key: str) -> float:
-        """Hand out `key` after its next backoff, and return the seconds."""
+        """Hand out `key` after its next backoff. Return the backoff in seconds."""
         count = self._failures.get(key, 0)
         self._failures[key] = count + 1
         delay = min(MAX_BACKOFF_SECONDS, BASE_BACKOFF_SECONDS * 2 ** min(count, 16))

@@ -54,7 +54,7 @@ class WaitingMessage(NamedTuple):
     """Expected start (seconds since the epoch)."""
     start_by: float | None
     position: int = 0
-    """Number of waiting jobs of its queue before it."""
+    """Number of jobs that wait ahead of this job in its queue."""
     not_before: float = 0.0
     """Earliest time of the write (seconds since the epoch)."""
 

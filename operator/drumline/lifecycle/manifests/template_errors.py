@@ -1,7 +1,7 @@
-"""Errors of a template that its schema cannot state, or that an older schema did not state.
+"""Find errors of a template that its schema cannot reject, or that an older schema accepted.
 
-The CRD refuses a template with the Secret of a job's token too. The check here holds for objects
-that were stored before it did, and where the CRD of an older release is still installed.
+The current CRD also rejects a template that mounts the Secret of a job's token. This module checks
+it again for objects that were stored under the CRD of an older release.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ def load_for_copies(
     device: torch.device,
     progress: Callable[[], None] = lambda: None,
 ) -> frozenset[str]:
-    """Do `load_hugging_face` on all ranks, but read once what several of them hold.
+    """Load Hugging Face weights on all ranks. Weights that several ranks hold are read once.
 
     Args:
         folder: folder of the weights.
@@ -51,10 +51,10 @@ def load_for_copies(
         progress: called between two weights.
 
     Returns:
-        As `load_hugging_face`.
+        The result of `load_hugging_face`.
 
     Raises:
-        HuggingFaceError: on all ranks, as `load_hugging_face`.
+        HuggingFaceError: one rank cannot load the weights. All ranks raise it.
     """
     cache = page_cache(of_folder=isinstance(folder, Path), device=device)
     shared = _SharedReading.of(slices, cache=cache, device=device)

@@ -72,7 +72,7 @@ def _names(module: nn.Module) -> set[str]:
 
 
 def _learning(module: nn.Module) -> set[str]:
-    """Names of what the library itself trains."""
+    """Return the names of the weights that the library trains."""
     return {name for name, weight in module.named_parameters() if weight.requires_grad}
 
 
