@@ -37,7 +37,6 @@ def _weights_of(
     predicts: bool,
     tied_apart: bool,
 ) -> tuple[float, float]:
-    """Return the weights of these layers, and of the given ends of the model."""
     parts = parameters(model)
     dense = experts = 0.0
     for stage in layers:

@@ -308,5 +308,4 @@ def _weight(queue: StoredTrainingQueue) -> int:
 def _weights_below(
     name: str, known: Mapping[str, StoredTrainingQueue], tree: Mapping[str, tuple[str, ...]]
 ) -> int:
-    """Return the sum of the weights of the queues right below a queue."""
     return sum(_weight(known[child]) for child, above in tree.items() if above[:1] == (name,))

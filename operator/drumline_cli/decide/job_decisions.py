@@ -230,7 +230,6 @@ def topology_asked(gang: Gang) -> tuple[str, ...]:
 
 
 def _of_job(row: JobDecision, gang: Gang) -> JobDecision:
-    """Return the row of a surplus gang as one of its job."""
     # Users know the job, not the internal gang for its spot nodes.
     return replace(row, uid=gang.surplus_of, surplus=True) if gang.surplus_of else row
 

@@ -69,7 +69,6 @@ def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
 
 
 def _last(ended: Sequence[EndedJob], *, name: str) -> EndedJob:
-    """Return the last job of a name that ended."""
     if not ended:
         raise NotAnswered(f"the archive has no ended job {name!r}")
     namespaces = sorted({each.path.namespace for each in ended})

@@ -303,7 +303,6 @@ def _with_defaults(schema: Schema, value: Any) -> Any:
 
 
 def _field_of(schema: Schema, name: str) -> Schema:
-    """Return the schema of a field, or of any field that the schema does not name."""
     fields: Schema = schema.get("properties") or {}
     free: Any = schema.get("additionalProperties")
     # `properties` wins over `additionalProperties`. A field in neither has no schema.
