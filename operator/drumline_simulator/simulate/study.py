@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Final, TextIO
 
 from drumline_cli.errors import BadInput, install_extra
+from drumline_cli.markup import Markup, element, joined
 from drumline_simulator.comparison import CONFIGURED, ComparedPolicy, compared_policies
 from drumline_simulator.conditions.node_faults import draw_node_faults
 from drumline_simulator.engine.forecast_recorder import ForecastRecorder
@@ -22,7 +24,6 @@ from drumline_simulator.input.formats import Format, read_as
 from drumline_simulator.input.trace import TraceJob
 from drumline_simulator.results.outcome import Outcome
 from drumline_simulator.results.statistics import queue_shares, summary
-from drumline_simulator.simulate.html import page
 from drumline_simulator.simulate.progress_bar import ProgressBar
 from drumline_simulator.simulate.text import table
 from drumline_simulator.workload import Arrival
@@ -249,3 +250,43 @@ def _pictures(study: Study) -> dict[str, Figure]:
     if study.runs[0].outcome.forecasts:
         drawn["starts"] = charts.start_forecasts(study.runs[0].outcome)
     return drawn
+
+
+_POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+_STYLE: Final = Markup(
+    ":root{color-scheme:light dark}"
+    "body{font:15px/1.5 system-ui,sans-serif;margin:0;background:Canvas;color:CanvasText}"
+    "main{max-width:62rem;margin:0 auto;padding:1.5rem}"
+    "h1{font-size:1.35rem}"
+    "pre{overflow-x:auto;font-size:.82rem;line-height:1.6;padding:.8rem 1rem;border-radius:8px;"
+    "background:color-mix(in srgb,CanvasText 6%,Canvas)}"
+    "figure{margin:1.2rem 0;padding:.6rem;background:#fff;border-radius:8px;"
+    "box-shadow:0 0 0 1px #8884}"
+    "img{display:block;width:100%;height:auto}"
+)
+
+
+def page(title: str, *, table: str, pictures: Sequence[tuple[str, str]]) -> str:
+    """Return the whole document.
+
+    Args:
+        title: title of the page.
+        table: comparison as text.
+        pictures: title and SVG of each picture.
+    """
+    head = element(
+        "head",
+        element("meta", charset="utf-8"),
+        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        element("meta", http_equiv="Content-Security-Policy", content=_POLICY),
+        element("title", title),
+        element("style", _STYLE),
+    )
+    shown = joined(*(_picture(alt, svg) for alt, svg in pictures))
+    body = element("main", element("h1", title), element("pre", table), shown)
+    return f"<!doctype html>\n{element('html', head, element('body', body), lang='en')}\n"
+
+
+def _picture(alt: str, svg: str) -> Markup:
+    source = f"data:image/svg+xml;base64,{b64encode(svg.encode()).decode()}"
+    return element("figure", element("img", alt=alt, src=source))

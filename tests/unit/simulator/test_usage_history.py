@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from drumline_simulator.engine.usage_history import UsageHistory
+from drumline_simulator.engine.simulated_cluster import UsageHistory
 
 
 def test_half_of_a_use_is_forgotten_after_a_half_life() -> None:

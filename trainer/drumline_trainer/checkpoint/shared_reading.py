@@ -22,7 +22,7 @@ import math
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import torch
 import torch.distributed as dist
@@ -33,7 +33,6 @@ from drumline_trainer.checkpoint.errors import CorruptCheckpointError
 from drumline_trainer.checkpoint.intervals import Interval
 from drumline_trainer.checkpoint.manifest import Manifest
 from drumline_trainer.checkpoint.passing_tensors import Block, PassingTensors, WantedTensor
-from drumline_trainer.checkpoint.readers import Readers, readers_of
 from drumline_trainer.checkpoint.shard_file import longest_header
 from drumline_trainer.checkpoint.storage import StepFiles
 from drumline_trainer.sharding.boxes import Box
@@ -294,3 +293,48 @@ def _is_finite(values: Tensor) -> bool:
     # aminmax propagates NaN to both results.
     low, high = values.aminmax()
     return math.isfinite(low) and math.isfinite(high)
+
+
+Readers = Sequence[Mapping[int, int]]
+"""The reader for each rank that needs a file, and of a file that no rank needs; by file."""
+_READER_SHARE: Final = 0.5
+"""Share of the largest need of a file. A rank that needs less does not read it for others."""
+
+
+def readers_of(
+    sizes: Sequence[int],
+    needed: Sequence[Mapping[int, int]],
+    *,
+    caches: Sequence[str] | None = None,
+) -> Readers:
+    """Choose; the same on all ranks that ask with the same values.
+
+    Args:
+        sizes: bytes of each file.
+        needed: for each rank the bytes that it needs of each file.
+        caches: for each rank the name of its cache. None: no rank has a cache.
+    """
+    # 1. Turn the needs around: which ranks want which file.
+    by_file: list[dict[int, int]] = [{} for _ in sizes]
+    for rank, files in enumerate(needed):
+        for file, count in files.items():
+            by_file[file][rank] = count
+    loads = [0] * len(needed)
+    readers: list[dict[int, int]] = [{} for _ in sizes]
+    # 2. Largest files first balances the loads best (longest processing time first).
+    for file in sorted(range(len(sizes)), key=lambda number: (-sizes[number], number)):
+        wanting = by_file[file]
+        most = max(wanting.values(), default=0)
+        able = [rank for rank in wanting if wanting[rank] >= _READER_SHARE * most] or range(
+            len(needed)
+        )
+        reader = min(able, key=lambda rank: (loads[rank], -wanting.get(rank, 0), rank))
+        # A file that no rank needs has a reader, too: it must be verified.
+        assigned = dict.fromkeys(wanting, reader) or {reader: reader}
+        # 3. Ranks beside the reader get the file from the page cache at no cost to the storage.
+        if caches is not None:
+            assigned |= {rank: rank for rank in wanting if caches[rank] == caches[reader]}
+        for rank in {*assigned.values()}:
+            loads[rank] += sizes[file]
+        readers[file] = assigned
+    return readers

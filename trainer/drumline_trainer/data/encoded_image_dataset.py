@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import io
+import math
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
@@ -21,7 +22,6 @@ import numpy.typing as npt
 from drumline_contract.config import ConfigError, ModelConfig
 from drumline_contract.config.data import Augmentation
 from drumline_contract.config.variants import Family
-from drumline_trainer.data.augmentation import central_crop, random_crop
 from drumline_trainer.data.dataset import Batch, Dataset
 from drumline_trainer.data.image_files import ImageFiles, list_image_files
 
@@ -203,3 +203,62 @@ def open_image_files(
         channels=model.channels,
         augmentation=augmentation,
     )
+
+
+_LEAST_AREA: Final = 0.08
+_WIDEST: Final = 4 / 3
+_TRIES: Final = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Crop:
+    """A part of an image, in its pixels."""
+
+    left: int
+    top: int
+    width: int
+    height: int
+    mirrored: bool = False
+
+    @property
+    def box(self) -> tuple[int, int, int, int]:
+        """Left, top, right, bottom."""
+        return self.left, self.top, self.left + self.width, self.top + self.height
+
+
+def central_crop(width: int, height: int) -> Crop:
+    """Return the largest square in the middle of an image."""
+    side = min(width, height)
+    return Crop(left=(width - side) // 2, top=(height - side) // 2, width=side, height=side)
+
+
+def random_crop(width: int, height: int, *, seed: int, sample: int) -> Crop:
+    """Return a random part of an image. It is the middle if none of ten tries fits.
+
+    Args:
+        width: width of the image, in pixels.
+        height: height of the image, in pixels.
+        seed: seed of the run.
+        sample: number of the sample in the run.
+    """
+    # Philox is counter based: the key is the state. Seed and sample fill the 128 bits without
+    # overlap.
+    random = np.random.Generator(np.random.Philox(key=(seed % 2**64) << 64 | sample))
+    # Drawn before the crops. The number of tries must not change it.
+    mirrored = bool(random.random() < 0.5)
+    for _ in range(_TRIES):
+        area = width * height * random.uniform(_LEAST_AREA, 1)
+        # The shape is uniform in its logarithm: 3:4 and 4:3 are equally likely. torchvision's
+        # RandomResizedCrop does the same.
+        shape = math.exp(random.uniform(-math.log(_WIDEST), math.log(_WIDEST)))
+        wide, high = round(math.sqrt(area * shape)), round(math.sqrt(area / shape))
+        # A crop may be larger than the image for extreme shapes. Then the next try draws again.
+        if 0 < wide <= width and 0 < high <= height:
+            return Crop(
+                left=int(random.integers(width - wide, endpoint=True)),
+                top=int(random.integers(height - high, endpoint=True)),
+                width=wide,
+                height=high,
+                mirrored=mirrored,
+            )
+    return replace(central_crop(width, height), mirrored=mirrored)

@@ -32,13 +32,12 @@ from drumline_contract.shapes.flops import peak_flops
 from drumline_trainer.checkpoint.errors import CheckpointError
 from drumline_trainer.compiled_kernels.kept_kernels import KeptKernels, NothingCompiled
 from drumline_trainer.compiled_kernels.machine_folder import machine_folder
-from drumline_trainer.host.cpus import threads_per_rank
-from drumline_trainer.host.numa import bind_near_gpu
-from drumline_trainer.metrics.console import Console
+from drumline_trainer.host.cpus import bind_near_gpu, threads_per_rank
 from drumline_trainer.metrics.heartbeat_sender import HeartbeatSender
 from drumline_trainer.metrics.instruments import Instruments
 from drumline_trainer.metrics.losses import LOSSES_FILE
 from drumline_trainer.metrics.reporter import RunReporter
+from drumline_trainer.metrics.sinks import Console
 from drumline_trainer.preflight import environment_facts, groups_of
 from drumline_trainer.profiling.nccl_progress import forget_collectives, nccl_progress
 from drumline_trainer.rank.exit_codes import exit_code_of

@@ -6,7 +6,7 @@ from pathlib import Path
 from torch.utils.tensorboard import SummaryWriter
 
 from drumline_agent.commands.event_folder import EventFolder
-from drumline_agent.commands.event_watch import EventWatch
+from drumline_agent.commands.launch_plan import EventWatch
 from drumline_agent.commands.progress_lines import ProgressLine
 
 

@@ -11,8 +11,13 @@ from typing import Any
 import kopf
 import pytest
 
-from drumline.app.kopf_process import SignalledLoop, is_new_spec, registry_of, settings_of
-from drumline.app.operator_thread import OperatorThread
+from drumline.app.kopf_process import (
+    OperatorThread,
+    SignalledLoop,
+    is_new_spec,
+    registry_of,
+    settings_of,
+)
 from drumline.kube.credentials import Credentials, Token
 from drumline.kube.kinds import Resource
 from drumline_api.base import LABEL_INSTALLATION

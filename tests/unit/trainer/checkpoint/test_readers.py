@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from drumline_trainer.checkpoint.readers import readers_of
+from drumline_trainer.checkpoint.shared_reading import readers_of
 
 
 def test_copies_share_the_reading_by_bytes() -> None:

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from drumline_contract.config import ConfigError, TrainerConfig
+from drumline_trainer.data.run_data import check_vocabulary
 from drumline_trainer.data.sources import open_dataset
 from drumline_trainer.data.tokenize import tokenize
-from drumline_trainer.data.vocabulary import check_vocabulary
 from tests.unit.trainer.data.shard_examples import order, write_text
 
 

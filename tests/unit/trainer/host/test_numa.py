@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from drumline_trainer.host.numa import bind_near_gpu, processors_near_gpu
+from drumline_trainer.host.cpus import bind_near_gpu, processors_near_gpu
 
 GPU = "GPU-6f1a0c0e-0d1b-4f3c-9f39-1f5d4ae0a7c1"
 ALLOWED = sorted(os.sched_getaffinity(0))

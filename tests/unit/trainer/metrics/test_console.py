@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import io
 
-from drumline_trainer.metrics.console import Console
+from drumline_trainer.metrics.sinks import Console
 
 
 class Terminal(io.StringIO):
