@@ -126,6 +126,7 @@ def key(metadata: Metadata) -> Key:
     return Key(metadata.namespace, metadata.name)
 
 
+_volumes_decoder: Final = msgspec.json.Decoder(list[builtin.PodVolume] | None)
 _trainer_decoder: Final = msgspec.json.Decoder(dict[str, msgspec.Raw] | None)
 _fields_decoder: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _status_decoder: Final = msgspec.json.Decoder(dict[str, Any] | None)
@@ -209,8 +210,11 @@ def _pod_view(wire_pod: builtin.PlacedPod) -> PodView:
 
 
 def _claims_of(metadata: Metadata, spec: builtin.PlacedPodSpec) -> tuple[str, ...]:
-    """Return the claims that a pod mounts, at most `_MAX_CLAIMS`. Most pods have none."""
-    volumes = spec.volumes or ()
+    """Return the claims that a bound pod mounts, at most `_MAX_CLAIMS`. Most pods have none."""
+    raw = bytes(spec.volumes)
+    if not spec.node_name or not (b'"persistentVolumeClaim"' in raw or b'"ephemeral"' in raw):
+        return ()
+    volumes = _volumes_decoder.decode(raw) or ()
     named = [
         each.persistent_volume_claim.claim_name for each in volumes if each.persistent_volume_claim
     ]

@@ -41,6 +41,7 @@ _GROUP_LABELS: Final = (
 """Labels of our gate, of the scheduler plugins and of Koordinator."""
 _GROUP_ANNOTATIONS: Final = ("scheduling.k8s.io/group-name", "pod-group-name")
 """Annotations of Volcano and of the KAI Scheduler."""
+_GROUP_KEYS: Final = frozenset({*_GROUP_LABELS, *_GROUP_ANNOTATIONS})
 
 
 def pod_group_of(metadata: Metadata, spec: builtin.PlacedPodSpec) -> str:
@@ -56,6 +57,9 @@ def pod_group_of(metadata: Metadata, spec: builtin.PlacedPodSpec) -> str:
         name = "-".join(filter(None, parts))
     else:
         labels, annotations = metadata.labels or {}, metadata.annotations or {}
+        # Most pods have no group, so look for any of the keys first.
+        if _GROUP_KEYS.isdisjoint(labels) and _GROUP_KEYS.isdisjoint(annotations):
+            return ""
         named = chain(map(labels.get, _GROUP_LABELS), map(annotations.get, _GROUP_ANNOTATIONS))
         name = next(filter(None, named), "")
     # A tenant writes the text.

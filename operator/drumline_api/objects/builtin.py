@@ -160,7 +160,7 @@ class PlacedPodSpec(PodSpec, frozen=True):
 
     # Raw fields are decoded only for pods of a queue, which are a small part of all pods.
     node_selector: msgspec.Raw = msgspec.Raw(b"null")
-    volumes: list[PodVolume] | None = None
+    volumes: msgspec.Raw = msgspec.Raw(b"null")
     scheduling_group: SchedulingGroup | None = None
     workload_ref: WorkloadReference | None = None
     affinity: msgspec.Raw = msgspec.Raw(b"null")

@@ -451,10 +451,11 @@ def test_the_claims_that_a_pod_mounts_its_own_ones_included() -> None:
         {"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}},
         {"name": "tmp", "emptyDir": {}},
     ]
-    document = {"metadata": _metadata(), "spec": {"volumes": volumes}, "status": {}}
+    spec = {"nodeName": "n", "volumes": volumes}
+    document = {"metadata": _metadata(), "spec": spec, "status": {}}
     assert codec.pod(_raw(document)).claims == ("shared", "llm-0-scratch")
     many = [{"name": "x", "persistentVolumeClaim": {"claimName": f"c{i}"}} for i in range(999)]
-    document["spec"] = {"volumes": many}
+    document["spec"] = {**spec, "volumes": many}
     assert len(codec.pod(_raw(document)).claims) == 128
 
 

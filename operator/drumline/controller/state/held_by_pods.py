@@ -11,9 +11,10 @@ from typing import NamedTuple
 from drumline.controller.informers.specs import SpecCache
 from drumline.controller.nodes.conversion import GpuUnits, held_of, seconds_of
 from drumline.controller.nodes.nodes import NodeCache
-from drumline.controller.nodes.pods import ChargedPod
+from drumline.controller.nodes.pods import ChargedPod, is_owned
 from drumline.controller.state.remaining_pods import RemainingPods
 from drumline.controller.workloads.held import (
+    GROUP_SUFFIX,
     Account,
     ForeignPod,
     RemainingPod,
@@ -43,6 +44,15 @@ class _Member(NamedTuple):
     charged: ChargedPod
     account: Account
     pool: GpuPoolSpec
+
+
+class _KnownGroup(NamedTuple):
+    """The resources of a group of foreign pods, and the values that they were computed from."""
+
+    group: tuple[str, str]
+    """Namespace and name."""
+    made_of: tuple[object, ...]
+    held: Admitted
 
 
 class HeldByPods:
@@ -75,10 +85,8 @@ class HeldByPods:
         """Keyed by uid of the gang."""
         self._foreign: dict[str, _KnownForeign] = {}
         """Keyed by uid of the pod."""
-        self._groups: dict[str, Admitted] = {}
-        """Groups of foreign pods, keyed by uid of the gang."""
-        self._members: dict[str, tuple[ForeignPod, ...]] = {}
-        """Pods of each group, keyed by uid of the gang."""
+        self._groups: dict[str, _KnownGroup] = {}
+        """Groups of foreign pods, keyed by uid of the account."""
         self._stays: dict[str, float] = {}
         """Time until which a foreign pod that could not be evicted is left alone, by uid."""
 
@@ -88,7 +96,15 @@ class HeldByPods:
 
     def members(self, uid: str) -> tuple[ForeignPod, ...]:
         """Return the pods of a group of foreign pods by uid of its gang, or none."""
-        return self._members.get(uid, ())
+        known = self._groups.get(uid.removesuffix(f"/{GROUP_SUFFIX}"))
+        if known is None:
+            return ()
+        # Pods without GPUs, on any node, leave with the others.
+        return tuple(
+            ForeignPod(namespace=pod.namespace, name=pod.name, uid=pod.uid)
+            for pod in self._nodes.group(*known.group)
+            if not (pod.terminating or is_owned(pod))
+        )
 
     def held(self, *, now: float) -> list[Admitted]:
         """Return the resources that pods hold now. O(remaining pods + foreign pods with a queue).
@@ -100,7 +116,7 @@ class HeldByPods:
         accounts: dict[str, Account] = {}
         pods: dict[str, list[RemainingPod]] = defaultdict(list)
         foreign: dict[str, _KnownForeign] = {}
-        groups: dict[tuple[str, str, str], list[_Member]] = defaultdict(list)
+        groups: dict[tuple[str, str], list[_Member]] = defaultdict(list)
         for node, charged in self._nodes.charged():
             pool, account = self._pools.get(node.pool), self._remaining.account(charged.pod)
             if pool is None or account is None:
@@ -113,7 +129,7 @@ class HeldByPods:
                 pod = charged.pod
                 if pod.group:
                     member = _Member(node, charged, account, pool)
-                    groups[pod.namespace, pod.group, account.queue].append(member)
+                    groups[pod.namespace, pod.group].append(member)
                     continue
                 foreign[charged.pod.uid] = self._of_foreign(node, charged, account, pool)
             else:
@@ -125,17 +141,16 @@ class HeldByPods:
             held for uid, account in accounts.items() for held in held_by_pods(account, pods[uid])
         ]
         self._of_jobs = unchanged(of_jobs, before=self._of_jobs)
-        self._members = {}
-        of_groups = list(
+        self._groups = dict(
             chain.from_iterable(
                 self._of_group(members, foreign, namespace=namespace, group=group)
-                for (namespace, group, _), members in groups.items()
+                for (namespace, group), members in groups.items()
             )
         )
-        self._groups = unchanged(of_groups, before=self._groups)
         self._foreign = foreign
         of_foreign = (held for known in foreign.values() for held in known.held)
-        return [*self._of_jobs.values(), *self._groups.values(), *of_foreign]
+        of_groups = (known.held for known in self._groups.values())
+        return [*self._of_jobs.values(), *of_groups, *of_foreign]
 
     def _of_group(
         self,
@@ -144,35 +159,37 @@ class HeldByPods:
         *,
         namespace: str,
         group: str,
-    ) -> Iterable[Admitted]:
-        """Return the gang of a group in each pool. Pods that leave are added to `foreign`.
+    ) -> Iterable[tuple[str, _KnownGroup]]:
+        """Yield the gangs of a group by uid, one for each queue and pool.
 
-        It may be evicted only if all its pods may, and run in one pool.
+        Pods that leave are added to `foreign`. The group may be evicted only if all its pods may,
+        and if one gang has all of them.
         """
-        by_pool: dict[str, list[_Member]] = defaultdict(list)
+        parts: dict[tuple[str, str], list[_Member]] = defaultdict(list)
         for each in members:
             if each.charged.leaving or each.charged.hanging:
                 uid = each.charged.pod.uid
                 foreign[uid] = self._of_foreign(each.node, each.charged, each.account, each.pool)
             else:
-                by_pool[each.node.pool].append(each)
-        gives_back = len(by_pool) == 1 and all(each.account.gives_back for each in members)
-        for here in by_pool.values():
-            account = account_of_group(here[0].account, namespace=namespace, group=group)
-            pods = [
-                replace(
-                    _remaining(each.node, each.charged, each.pool),
-                    ends_at=self._end(each.charged.pod),
-                )
-                for each in here
-            ]
-            account = replace(account, uid=f"{account.uid}/{here[0].node.pool}")
-            held = held_by_group(replace(account, gives_back=gives_back), pods)
-            self._members[held.gang.uid] = tuple(
-                ForeignPod(namespace=namespace, name=pod.name, uid=pod.uid)
-                for pod in (each.charged.pod for each in here)
+                parts[each.account.queue, each.node.pool].append(each)
+        gives_back = len(parts) == 1 and all(each.account.gives_back for each in members)
+        for (_, pool), part in parts.items():
+            account = account_of_group(
+                part[0].account, namespace=namespace, group=group, pool=pool, gives_back=gives_back
             )
-            yield held
+            ends = [self._end(each.charged.pod) for each in part]
+            pods = tuple((each.charged.pod, each.node.name) for each in part)
+            spec = part[0].pool
+            made_of = (account, pods, tuple(ends), spec.gpu_resource, spec.partitions)
+            known = self._groups.get(account.uid)
+            if known is None or known.made_of != made_of:
+                remaining = [
+                    replace(_remaining(each.node, each.charged, spec), ends_at=end)
+                    for each, end in zip(part, ends, strict=True)
+                ]
+                held = held_by_group(account, remaining)
+                known = _KnownGroup((namespace, group), made_of, held)
+            yield account.uid, known
 
     def _end(self, pod: PodView) -> float | None:
         """Return the latest end of a foreign pod, by its own limit or its Job's."""

@@ -54,6 +54,8 @@ _FOREIGN: Final = "pods"
 """Marks key and uid of a foreign pod. A job's key and uid never contain it."""
 _GROUP: Final = "pod-groups"
 """Marks the uid of a group of foreign pods."""
+GROUP_SUFFIX: Final = "group"
+"""Suffix of the uid of a group's gang."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,20 +97,23 @@ def account_of_foreign(pod: ForeignPod, *, queue: str, gives_back: bool) -> Acco
     )
 
 
-def account_of_group(account: Account, *, namespace: str, group: str) -> Account:
-    """Return the account of a group of foreign pods, made from the account of one of them.
-
-    Pods of one group that different queues pay for are different groups.
+def account_of_group(
+    account: Account, *, namespace: str, group: str, pool: str, gives_back: bool
+) -> Account:
+    """Return the account of the pods of a group in one pool, made from the account of one of them.
 
     Args:
-        account: account of one Pod of the group.
-        namespace: namespace of the group.
+        account: the account of one of the pods. Its queue pays.
+        namespace: namespace of the pods.
         group: name of the group.
+        pool: the pool in which the pods run.
+        gives_back: whether the group may be evicted while its queue borrows.
     """
     return replace(
         account,
         key=f"{namespace}/{_FOREIGN}/{group}",
-        uid=f"{_GROUP}/{namespace}/{account.queue}/{group}",
+        uid=f"{_GROUP}/{namespace}/{account.queue}/{pool}/{group}",
+        gives_back=gives_back,
     )
 
 
@@ -158,7 +163,7 @@ def held_by_group(account: Account, pods: Iterable[RemainingPod]) -> Admitted:
     for pod in sorted(pods, key=lambda pod: pod.name):
         by_shape.setdefault(pod.requests, []).append(pod)
     *rarer, main = sorted(by_shape.values(), key=lambda own: (len(own), own[0].name))
-    gang = _gang(account, suffix="group", pods=len(main), per_pod=main[0].requests)
+    gang = _gang(account, suffix=GROUP_SUFFIX, pods=len(main), per_pod=main[0].requests)
     ends = [pod.ends_at for own in by_shape.values() for pod in own]
     return Admitted(
         gang=replace(

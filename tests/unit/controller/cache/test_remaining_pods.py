@@ -458,6 +458,11 @@ def test_pods_of_a_group_are_one_gang_that_leaves_whole(state: ClusterCache) -> 
     assert (sorted(group.assignment), group.preemptible) == (["node-0", "node-0", "node-1"], True)
     members = state.scheduling.group_members(group.gang.uid)
     assert {each.name for each in members} == {"r-0", "r-1", "head"}
+    # A launcher on a node without GPUs holds nothing, and leaves with them.
+    launcher = foreign_pod("launcher", gpus=0, node="cpu-node", group="ring")
+    state.on_pod(None, launcher)
+    members = state.scheduling.group_members(group.gang.uid)
+    assert {each.name for each in members} == {"r-0", "r-1", "head", "launcher"}
     assert gangs()[0] is group  # unchanged objects are recognised by identity
     # One pod that could not be evicted keeps all of them.
     state.scheduling.foreign_pod_stays(pods[2].uid, until=NOW + 60)
@@ -478,6 +483,24 @@ def test_groups_of_other_namespaces_or_names_are_other_gangs(state: ClusterCache
     keys = {each.gang.key for each in held}
     assert keys == {"other/pods/ring", "other/pods/other", "other/pods/c"}
     assert held_gpus(state) == 5
+
+
+def test_a_group_that_two_queues_pay_for_or_that_two_pools_have_stays() -> None:
+    state = filled(cache(), quota=4)
+    spec = queue_view().spec | {"foreignPods": {"borrowed": "Evict"}}
+    for name in ("research", "second"):
+        state.on_queue(None, structs.replace(queue_view(name), spec=spec))
+    second = structs.replace(grouped("b"), labels={"drumline.dev/queue": "second"})
+    state.on_pod(None, grouped("a"))
+    state.on_pod(None, second)
+
+    def held() -> list[tuple[str, bool]]:
+        admitted = state.scheduling.snapshot(now=NOW).admitted
+        return sorted((each.gang.queue, each.preemptible) for each in admitted if each.is_foreign)
+
+    assert held() == [("research", False), ("second", False)]
+    state.on_pod(second, None)
+    assert held() == [("research", True)]
 
 
 @pytest.mark.parametrize(("nominal", "victims"), [(0, ["other/pods/ring"]), (2, [])])
