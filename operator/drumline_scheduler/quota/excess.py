@@ -4,7 +4,7 @@ Only gangs of queues that evict above their quota (`Queue.evicts_excess`) are ch
 the queue tree is in excess if it holds more than it may have: a root more than its quota, another
 branch more than it may borrow. Gangs leave until no branch is in excess, the lowest priority first,
 then the one with the least work to lose. No gang leaves from a queue within its own quota, and
-none whose stay would leave no branch in excess. GPUs that a queue borrows rightly are not excess:
+none whose stay leaves no branch in excess. GPUs that a queue borrows rightly are not excess:
 an entitled gang reclaims them (`preemption_policy`). Only jobs count. Foreign pods are placed by
 another scheduler, and no job leaves because of them.
 
@@ -84,10 +84,16 @@ def _order(holder: _Holder) -> tuple[bool, int, float, float, str]:
 def _chosen(holders: Sequence[_Holder], *, cohorts: CohortQuota) -> Iterable[_Holder]:
     """Return the gangs that leave; `cohorts` is changed."""
     chosen: list[_Holder] = []
+    above = {each.leaf: cohorts.borrowed(each.leaf) for each in holders}
+    taken = {each.leaf: (0, 0) for each in holders}  # GPUs, and those of the largest gang
     for each in holders:
-        above = cohorts.usage[each.leaf] > cohorts.quota[each.leaf]
-        if above and _is_in_excess(cohorts, leaf=each.leaf):
+        # As for a reclaim, the largest gang of a queue counts as its last one. So the choice does
+        # not depend on the order, and the same gangs are chosen again while they leave.
+        total, largest = taken[each.leaf]
+        total, largest = total + each.gpus, max(largest, each.gpus)
+        if total - largest < above[each.leaf] and _is_in_excess(cohorts, leaf=each.leaf):
             cohorts.add(leaf=each.leaf, gpus=-each.gpus)
+            taken[each.leaf] = (total, largest)
             chosen.append(each)
     # A large gang may have made the ones before it unnecessary.
     needed: list[_Holder] = []

@@ -65,9 +65,13 @@ def _excess(snapshot: Snapshot, *, gone: set[str], now: float) -> set[str]:
             )
         )
         chosen: list[Admitted] = []
+        first = here
         for held in asked:
             name = held.gang.queue
-            if here.borrowed(here.way(name)[0]) and _is_above(here, name):
+            gone_before = [_gpus(each) for each in chosen if each.gang.queue == name]
+            taken = sorted([*gone_before, _gpus(held)])
+            is_borrowed = sum(taken[:-1]) < first.borrowed(first.way(name)[0])
+            if is_borrowed and _is_above(here, name):
                 here = here.holding(name, -_gpus(held))
                 chosen.append(held)
         for held in reversed(chosen):
