@@ -103,7 +103,7 @@ class NodeCache:
         self.labels: dict[str, Mapping[str, str]] = {}
         """Labels by node."""
         self._pods: dict[str, dict[str, PodView]] = defaultdict(dict)
-        self._groups: dict[tuple[str, str], dict[str, PodView]] = {}
+        self.groups: dict[tuple[str, str], dict[str, PodView]] = {}
         """Bound pods by namespace and name of their group, on nodes of all kinds."""
         self._distrusted: dict[str, str] = {}
         self.standings: Mapping[str, NodeStanding] = {}
@@ -135,17 +135,17 @@ class NodeCache:
             self._values.pop(new.node_name, None)
             self.volumes.on_pod(None, new)
             if new.group:
-                self._groups.setdefault((new.namespace, new.group), {})[new.uid] = new
+                self.groups.setdefault((new.namespace, new.group), {})[new.uid] = new
 
     def _remove(self, pod: PodView) -> None:
         pods = self._pods.get(pod.node_name)
         if pods is not None:
             self.volumes.on_pod(pods.pop(pod.uid, None), None)
             if pod.group:
-                group = self._groups.get((pod.namespace, pod.group), {})
+                group = self.groups.get((pod.namespace, pod.group), {})
                 group.pop(pod.uid, None)
                 if not group:
-                    self._groups.pop((pod.namespace, pod.group), None)
+                    self.groups.pop((pod.namespace, pod.group), None)
             self._expected_since.pop(pod.uid, None)
             if not pods:
                 del self._pods[pod.node_name]
@@ -221,10 +221,6 @@ class NodeCache:
             self._announce_again(name)
             changes.append(self._changed(name, schedulable, relevant))
         return [change for change in changes if change != NodeChange()]
-
-    def group(self, namespace: str, name: str) -> Iterable[PodView]:
-        """Return the bound pods of a group that have not ended."""
-        return self._groups.get((namespace, name), {}).values()
 
     def is_gone(self, name: str) -> bool:
         """Return whether nothing can run on the node any more."""

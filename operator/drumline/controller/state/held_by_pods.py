@@ -102,7 +102,7 @@ class HeldByPods:
         # Pods without GPUs, on any node, leave with the others.
         return tuple(
             ForeignPod(namespace=pod.namespace, name=pod.name, uid=pod.uid)
-            for pod in self._nodes.group(*known.group)
+            for pod in self._nodes.groups.get(known.group, {}).values()
             if not (pod.terminating or is_owned(pod))
         )
 
