@@ -45,7 +45,8 @@ class ComputePoint:
     ranks: int
     """Size of the gang at this step."""
     ratios: tuple[float | None, ...]
-    """To the median, by rows of `ranks_per_row` neighbours: of their slowest; None: not known."""
+    """Compute time relative to the median, by row of `ranks_per_row` neighbours. The slowest rank
+    of a row counts. None: not known."""
 
 
 def ranks_per_row(ranks: int) -> int:

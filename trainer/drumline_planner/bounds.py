@@ -84,10 +84,11 @@ class OuterBounds:
         return setup.micro_batches * work / pipeline + goal.constants.step
 
     def ramp(self, scheduled: Scheduled) -> float:
-        """Seconds until the last rank has something to do, its work, and until the first is done.
+        """Return a lower bound of a step with the time in which the pipeline fills and drains.
 
-        Of every rank. Where backward passes are split, weights' gradients fill the end. The bound
-        of the outer choice has to be known.
+        The bound is the largest value over all ranks. Each value is the seconds until the rank
+        begins, its work, and the seconds until the first rank is done. If backward passes are
+        split, gradients of weights fill the end. The bound of the outer choice must be known.
         """
         goal, outer, schedule = self.goal, scheduled.outer, scheduled.schedule
         if outer.pipeline == 1:

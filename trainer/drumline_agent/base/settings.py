@@ -104,7 +104,7 @@ class AgentSettings:
 
     @property
     def ranks_per_process(self) -> int:
-        """Ranks behind each process that this agent starts: of a launcher, one for each GPU."""
+        """Number of ranks for each process that this agent starts. A launcher has one per GPU."""
         per_pod = self.launch is not None and self.launch.launch is Launch.PER_POD
         return max(self.gpus, 1) if per_pod else 1
 

@@ -78,7 +78,7 @@ class EndNotice:
             _send(signal.Signals[self._signal], running)
 
     async def _write(self, path: Path, running: list[CommandProcess]) -> None:
-        """Write the file; where that is impossible and nothing else says it, send SIGTERM."""
+        """Write the file. Send SIGTERM if that fails and the file is the only notice."""
         deadline = time.time() + self._grace_seconds
         loop = asyncio.get_running_loop()
         try:

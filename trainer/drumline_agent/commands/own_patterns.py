@@ -1,6 +1,6 @@
-"""Steps, losses and rates by patterns of the user's own; pure (the clock is the caller's).
+"""Parse steps, losses and rates by the user's own patterns. Pure: the caller has the clock.
 
-The step may stand in one line and the loss in another: what a line does not say is as it was.
+Step and loss may be on different lines. A figure that a line does not contain stays unchanged.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@ A standby is taken only if it is ready and what its imports saw is what the rank
 the interpreter, the script, and each variable but those that are another in every attempt.
 Otherwise the rank starts as if there were none. Nothing waits for a standby.
 
-What a standby says is a tenant's: it is bounded before it is read, and can delay the start of its
-own rank alone, by TAKE_SECONDS.
+Messages of a standby come from the tenant's program. Their size is limited, and they can delay only
+the start of their own rank, by TAKE_SECONDS.
 """
 
 from __future__ import annotations

@@ -30,9 +30,9 @@ class StepHistory:
     """Steps of one local rank, over all its attempts in this pod."""
 
     known: bool = False
-    """It has shown steps before: so it will again."""
+    """True once the rank has reported a step."""
     has_client: bool = False
-    """Its client has reported a step: what it prints counts no more."""
+    """True once the rank's client has reported a step. Printed steps then no longer count."""
     _interval: int = 1
     _newest: int | None = None
     """Step that this attempt has shown last."""

@@ -30,13 +30,13 @@ class HangCause(StrEnum):
     """Reason why the other ranks wait."""
 
     PROCESS = "process"
-    """Its device has done all that its process has called, which is less than the others'."""
+    """The process called fewer collectives than other ranks. Its device completed all of them."""
     DEVICE = "device"
-    """Its process has called more than its device has come to: a kernel hangs."""
+    """The process called collectives that its device did not reach, because a kernel hangs."""
     SILENT = "silent"
-    """It does not even say how far it has come."""
+    """The process does not report its progress."""
     LINK = "link"
-    """All are in it, and nothing arrives."""
+    """All ranks are in the collective, but no data arrives."""
     ORDER = "order"
     """Each waits for another."""
 

@@ -25,8 +25,7 @@ class RestartHistory:
     incidents: Sequence[Incident]
     """Earlier incidents, oldest first."""
     restarts_left: Mapping[str, int]
-    """The record's: by fault class, for this generation. A class that is not listed has no
-    limit."""
+    """Restarts that the generation record allows, by fault class. Other classes have no limit."""
     restarts: Mapping[FaultClass, int]
     """Number of used restarts, by class."""
     stuck_attempts: int

@@ -71,8 +71,8 @@ def patience_seconds(newest: Heartbeat | None, *, step_seconds: float | None) ->
 LAST_WORDS_SECONDS = 0.1
 """For a hung rank to write its flight record (`profiling.flight_recorder`) after SIGUSR1."""
 ASKED_AFTER = 0.5
-"""Share of its patience after which a silent rank is asked for its progress in collectives. The
-answers are then known when the silence becomes unusual."""
+"""Share of the hang timeout after which the agent requests a silent rank's progress in collectives.
+The answers are then known when the timeout ends."""
 DRAIN_SECONDS = 2.0
 """Time for which the pipes of ended ranks are read. An orphan process may hold them open."""
 BEFORE_FIRST_HEARTBEAT = (-1, 0, -1)

@@ -1,4 +1,4 @@
-"""Save notices: what this pod was asked to save, and the answer.
+"""Keep the save notices of this pod, and their answers.
 
 The operator sends a notice (a spot notice, a maintenance, a preemption) to the leader, which
 forwards it to every member. Each agent writes it to its ranks, which agree on the step. A pod that
@@ -6,9 +6,9 @@ is stopped by the kubelet (a drain, a node that shuts down) asks for a save in t
 an id of its own that no status shows.
 
 Ranks have one notice at a time. One save answers every notice that was accepted before it, so a
-second notice is only written to the ranks if it asks for more: to leave. The notice of a pod that
-is no longer in the gang is dropped when the next attempt starts: no rank of that pod is left to
-agree to it.
+second notice is only written to the ranks if it also requests them to leave. The notice of a pod
+that is no longer in the gang is dropped when the next attempt starts, because no rank of that pod
+can agree to it.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ class WorkPace:
 
     @property
     def usual_seconds(self) -> float:
-        """Its longest pause of late; 0: none is known."""
+        """Longest recent pause, in seconds. 0: no pause is known."""
         return max(self._pauses, default=0.0)
 
     def pause(self, *, now: float) -> Pause | None:

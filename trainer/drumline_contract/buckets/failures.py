@@ -79,7 +79,7 @@ class StoreError(RuntimeError):
     def __init__(self, message: str, *, may_come_back: bool) -> None:
         super().__init__(message)
         self.may_come_back = may_come_back
-        """Without anybody changing the job: the store was not there, or too busy."""
+        """True if a retry can succeed without a change of the job: the store is lost or busy."""
 
 
 def bucket_error(error: Exception, *, what: str = "") -> BucketError:

@@ -11,8 +11,8 @@ from drumline_contract.config.errors import require_positive
 class DpoConfig:
     """Direct preference optimization (Rafailov et al. 2023), from pairs of answers.
 
-    The model is compared with what the run begins as: with lora the model without its adapters,
-    else a frozen copy.
+    The model is compared with the initial model of the run. With lora, this is the model without
+    its adapters, otherwise a frozen copy.
     """
 
     beta: float = 0.1

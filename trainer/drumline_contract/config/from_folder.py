@@ -47,20 +47,20 @@ def has_model_of_folder(raw: Mapping[str, Any]) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FolderConfig:
-    """All of a configuration but the model, which is that of the folder `model_from`."""
+    """A configuration whose model is defined by the folder `model_from`."""
 
     settings: TrainerConfig
-    """Its model is a stand-in, of which nothing follows."""
+    """Settings of the run. Ignore their model, which is a placeholder."""
     changes: Mapping[str, Any]
-    """Fields of the model that stand above the folder's, as JSON values."""
+    """Fields of the model that override those of the folder, as JSON values."""
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> FolderConfig:
         """Read settings from decoded JSON; ranks check whether changes fit the folder's model.
 
         Raises:
-            ConfigError: no folder is named or the model is described here too; else as
-                `TrainerConfig.from_dict`.
+            ConfigError: no folder is named, the model is also described here, or
+                `TrainerConfig.from_dict` rejects the settings.
         """
         changes: dict[str, Any] = raw.get("model", {})
         decode_fields(ModelConfig, changes, path="model.")

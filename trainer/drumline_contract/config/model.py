@@ -44,17 +44,17 @@ class ModelConfig:
     norm_placement: NormPlacement = NormPlacement.BEFORE
     """With llama: which side of attention and feed-forward is normalized."""
     activation: Activation = Activation.SILU
-    """With llama: of the feed-forward's gate."""
+    """With llama: activation function of the feed-forward's gate."""
     scaled_embedding: bool = False
-    """With llama: what is looked up is multiplied by the root of hidden_size."""
+    """With llama: embeddings are multiplied by the square root of hidden_size."""
     embedding_multiplier: float = 1.0
-    """With llama: and by this, as in Granite."""
+    """With llama: embeddings are multiplied by this factor (Granite)."""
     residual_multiplier: float = 1.0
-    """With llama: what attention and feed-forward give is multiplied by it before it is added."""
+    """With llama: factor of the outputs of attention and feed-forward before they are added."""
     query_divisor: Width | None = None
-    """With llama: scores are divided by its root. None: by that of the head's size."""
+    """With llama: scores are divided by its square root. None: the size of a head."""
     attention_softcap: float | None = None
-    """With llama: scores s become c · tanh(s / c), as in Gemma 2. None: they stay."""
+    """With llama: scores s become c · tanh(s / c), as in Gemma 2. None: unchanged scores."""
     attention_sinks: bool = False
     """With llama: each head has a score that takes a share of every softmax and gives nothing."""
     logit_softcap: float | None = None

@@ -13,9 +13,9 @@ class ServerMode(StrEnum):
     """When a server applies what workers push."""
 
     SYNCHRONOUS = "synchronous"
-    """Once in a step, the sum of all: as ddp."""
+    """Once per step, the sum of all gradients, like ddp."""
     ASYNCHRONOUS = "asynchronous"
-    """Each push when it comes, at most `max_staleness` steps apart (Ho et al. 2013)."""
+    """Each push on arrival. Workers are at most `max_staleness` steps apart (Ho et al. 2013)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,8 +167,8 @@ class ParallelismConfig:
     """Ranks that share the experts of a mixture. They are a subset of the data-parallel ranks."""
     server: ServerConfig = field(default_factory=ServerConfig)
     local_sgd: LocalSgdConfig | None = None
-    """Copies of the model (`replicate`; with ddp each that there is) train alone and meet now and
-    then. None: all ranks make every step together."""
+    """Copies of the model (`replicate`; with ddp, all copies) train alone and are averaged at
+    intervals. None: all ranks do every step together."""
 
     def __post_init__(self) -> None:
         """Validate. Raises ConfigError."""

@@ -1,7 +1,7 @@
-"""Layers that are not all alike: the first of a mixture may be dense (DeepSeek). No torch.
+"""Count models whose layers differ: the first layers of a mixture may be dense. No torch.
 
-What is counted of a layer is counted of a model whose layers are all as that one; a model is the
-sum over its kinds.
+Each kind of layer is counted as a model that has only this kind. The model is the sum over its
+kinds.
 """
 
 from __future__ import annotations

@@ -35,9 +35,9 @@ class StageCosts:
 
     layers: tuple[float, ...]
     embedding: float = 0.0
-    """In the first stage: of making hidden states from the inputs."""
+    """Cost of computing hidden states from the inputs, in the first stage."""
     head: float = 0.0
-    """In the last stage: of making predictions from hidden states."""
+    """Cost of computing predictions from hidden states, in the last stage."""
 
 
 def model_costs(model: ModelConfig, *, sequence_length: int) -> StageCosts:

@@ -1,15 +1,15 @@
-"""Layers as torch's compiler fuses them: one layer is compiled, and all run what came out.
+"""Compile one layer with torch's compiler, and run the result for all layers.
 
-Regional compilation: layers differ in their weights alone, and those are inputs of what is
-compiled, so the time does not grow with depth (torchtitan compiles by blocks for the same reason,
-https://docs.pytorch.org/tutorials/recipes/regional_compilation.html). Embedding, head, loss, the
-way through the layers and FSDP's gathers stay outside: hooks of a layer run around its kernels.
-Names of modules and parameters stay.
+This is regional compilation. Layers differ only in their weights, which are inputs of the compiled
+code, so the compile time does not grow with depth. torchtitan compiles by blocks for this reason
+(https://docs.pytorch.org/tutorials/recipes/regional_compilation.html). Embedding, head, loss, the
+loop over the layers and FSDP's gathers are not compiled. Hooks of a layer run around its kernels.
+Names of modules and parameters do not change.
 
-What a layer does in other sizes each time, or with other ranks in the middle of its own arithmetic,
-runs as it is, and what is compiled ends before it and begins after it: the ring of context
-parallelism, rows that travel to experts, experts without a grouped product, attention within
-documents. The collectives of the tensor axis, which overlap with products, end a piece likewise.
+Some parts of a layer are not compiled, because their sizes vary or they exchange data with other
+ranks: the ring of context parallelism, rows that travel to experts, experts without a grouped
+product, and attention within documents. The compiled code ends before such a part and begins after
+it. The collectives of the tensor axis, which overlap with products, also split it.
 """
 
 from __future__ import annotations

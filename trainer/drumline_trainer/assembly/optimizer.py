@@ -1,6 +1,6 @@
-"""The optimizer of a configuration: its rule, with an average of the weights, offloaded.
+"""Build the optimizer of a configuration: its rule, an average of the weights, and offloading.
 
-Each where the configuration asks for it.
+The average and offloading are optional.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@
     step-00000150.tmp-5f1c09ab-2-0/ being written by generation 2, attempt 0 of one job
     step-00000100.old-5f1c09ab-2-0/ a checkpoint of the same step that a new commit replaced
 
-Who may own it says `ownership`. A commit and a change of owner exclude each other by a file lock: a
-membership that has been replaced can no longer commit.
+`ownership` decides who may own the folder. A file lock separates commits from changes of the owner,
+so a membership that has been replaced can no longer commit.
 
 Example: generation 2 writes into `step-00000150.tmp-5f1c09ab-2-0/` when generation 3 claims the
 folder. The claim removes that unfinished folder. The commit of generation 2 takes the lock after

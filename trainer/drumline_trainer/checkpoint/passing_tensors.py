@@ -62,7 +62,7 @@ class _Rows:
 
 
 class PassingTensors:
-    """Takes what is wanted out of one file.
+    """Takes the wanted parts of tensors out of one file.
 
     Args:
         wanted: tensors, by name.

@@ -95,7 +95,7 @@ def restore(
         progress: called between pieces of files: hundreds of gigabytes take minutes to read.
 
     Returns:
-        What was restored, or None where the storage is empty and nothing was acknowledged.
+        The restored state. None: the storage is empty, and no checkpoint was acknowledged.
 
     Raises:
         CorruptCheckpointError: checkpoints exist, or one was acknowledged, and none may be used.

@@ -1,17 +1,17 @@
-"""Offloaded activations: kept in an offload store between a layer's forward and backward pass.
+"""Offload activations to a store between a layer's forward and backward pass.
 
-What autograd saves of a run of layers makes a group: with recompute that is the run's input,
-otherwise all that its operations save. While later layers compute, the group is copied to a buffer
-in the store and its device memory is freed; it is fetched again before its backward pass, while
-that of the run after it computes. With four runs:
+The tensors that autograd saves for a run of consecutive layers make a group. With recompute, that
+is the run's input, otherwise all tensors that its operations save. While later layers compute, the
+group is copied to a buffer in the store, and its device memory is freed. The group is fetched again
+before its backward pass, while the run after it computes its own. With four runs:
 
     forward       │ 1 │ 2 │ 3 │ 4 │                backward  │ 4 │ 3 │ 2 │ 1 │
     offload           │ 1 │ 2 │ 3 │                fetch     │ 3 │ 2 │ 1 │
 
 The forward pass waits for the copy of the group before the last, so at most two groups are being
-copied; the last groups, which backward needs before they are offloaded, stay. Storages move whole
-and once, however many views of them were saved: every view has its strides again, and results are
-the same bits. Weights, buffers, what all layers share, and small tensors stay on the device.
+copied. The last groups stay, because backward needs them before they are offloaded. A storage moves
+once, for all saved views of it. Each view gets its strides back, and results have the same bits.
+Weights, buffers, tensors that all layers share, and small tensors stay on the device.
 """
 
 from __future__ import annotations

@@ -3,12 +3,12 @@
     queries          hidden -> latent -> norm -> heads · (unturned, turned), or straight from hidden
     keys, values     hidden -> latent, turned;   latent -> norm -> heads · (unturned key, value)
 
-What turns with the position is the same in the keys of all heads. The layers that make heads are
-`query` and `key_value`, so that they can be cut by heads as those of other models; between the two
-seams `before_latents` and `after_latent` is what all heads share.
+The features that turn with the position are the same in the keys of all heads. Only the layers
+`query` and `key_value` make heads, so they can be cut by heads like those of other models. The
+computation between `before_latents` and `after_latent` is common to all heads.
 
-A value is smaller than a key; torch's fused kernels want both of one size, so values are padded
-with zeros and what comes of those is dropped.
+A value is smaller than a key, but torch's fused kernels need the same size. So values are padded
+with zeros, and the outputs of the padding are dropped.
 
 Shapes: B batch, S sequence, D hidden, H heads, E size of a query or key of one head, V of a value,
 T of what turns, L of a latent.

@@ -151,7 +151,7 @@ VIT = Kind(
 def check_image_processor(values: Raw, model: ModelConfig) -> None:
     """Refuse pixels of another scale or number than the model is given here.
 
-    How an image is cut and resized is `data.augmentation`'s and no part of a model.
+    Cropping and resizing are not checked, because `data.augmentation` defines them.
 
     Raises:
         HuggingFaceError: says which setting.

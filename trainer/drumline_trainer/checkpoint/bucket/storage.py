@@ -23,7 +23,7 @@ from drumline_trainer.checkpoint.retention import outdated
 from drumline_trainer.checkpoint.storage import StepFiles
 
 _ATTEMPTS: Final = 8
-"""To change the index; each is another one only after somebody else has changed it, or the store
+"""Attempts to change the index. A new attempt needs a change by another writer, or a store that
 was lost for minutes."""
 _NO_VERSION: Final = {"e_tag": '"drumline"', "version": "1"}
 """A version that no object has. Real ones are a hash of 128 bits, or a time in microseconds."""
@@ -232,12 +232,12 @@ class BucketStorage:
     def _change(self, change: Callable[[Index | None], Index]) -> Index:
         """Read the index, change it and put it if it is still the one that was read.
 
-        Whether a put without a reply was done shows the index: it names each change. Until that is
-        known the very same bytes are put again, so that it does not matter which put arrives.
+        The index names each change, so it shows whether a put without a reply succeeded. Until
+        that is known, the same bytes are put again, so it does not matter which put arrives.
 
         Raises:
             OSError: the store refuses, or was lost for longer than all attempts took.
-            What `change` raises; nothing was written.
+            Exception: `change` raised it. Nothing was written.
         """
         name = secrets.token_hex(8)
         for attempt in range(1, _ATTEMPTS + 1):

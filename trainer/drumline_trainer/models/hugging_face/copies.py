@@ -1,10 +1,10 @@
-"""Weights of a folder in all ranks: of ranks that hold the same slices one reads each, for all.
+"""Load the weights of a folder on all ranks. Each slice is read once for all ranks that hold it.
 
-Collective over all ranks of the default group. Ranks that hold the same are known by the digest of
-what they hold: copies of the model, or of a part of it. They share the reading by bytes. What has
-been read is sent in rounds (`sharding.exchange`), out of the weights themselves.
+Collective over all ranks of the default group. A digest of the slices identifies ranks that hold
+the same slices: copies of the model, or of a part of it. They share the reads evenly by bytes, and
+send what they read to the other holders in rounds (`sharding.exchange`).
 
-Ranks of one pod read a folder each for themselves, but for GPUs: see `sharding.page_cache`.
+Without GPUs, each rank of one pod reads a folder for itself (see `sharding.page_cache`).
 
 Example: two copies, each cut over two ranks. Ranks 0 and 2 hold the same, and each reads half of it
 for both.

@@ -105,17 +105,17 @@ class Theirs:
     """Index of the expert in our tensor, if that holds all experts."""
     transposed: bool = False
     interleaved: bool = False
-    """Rows of ours alternate along dimension 1, where each holds all experts."""
+    """True if rows of our tensors alternate along dimension 1. Each tensor has all experts."""
     offset: float = 0.0
     """Value to add to the stored one: Gemma's norms multiply by 1 + weight."""
     viewed: tuple[int, ...] | None = None
-    """Its shape, where the same numbers in the same order have another one than ours."""
+    """Shape of the stored tensor, if it has our numbers in the same order but another shape."""
     fp32: bool = False
-    """Kept so whatever the type of the others."""
+    """True if the tensor stays in fp32, regardless of the type of other tensors."""
 
     @property
     def is_linear_layer(self) -> bool:
-        """True if it is the weight of one of our projections, and nothing else.
+        """True if the tensor is exactly the weight of one of our projections.
 
         The head does not count, although it is called `output` too.
         """
