@@ -40,6 +40,9 @@ MOST_WAITING: Final = 25
 MOST_ENDED: Final = 30
 MOST_DRAWN: Final = 60
 """Maximum number of jobs in the chart over time."""
+# Largest page that is shown without sections that scroll by themselves.
+_MOST_WHOLE_JOBS: Final = 30
+_MOST_WHOLE_NODES: Final = 128
 # Seconds before and after now that the chart covers.
 _PAST: Final = 6 * 3600.0
 _FUTURE: Final = 12 * 3600.0
@@ -50,7 +53,7 @@ def overview(
 ) -> str:
     """Render the whole cluster: map, queues, running jobs, shares, ended jobs.
 
-    Each section scrolls by itself, so the page is at most two screens high.
+    On a large page each section scrolls by itself, so the page is at most two screens high.
 
     Args:
         cluster: content of the page.
@@ -94,10 +97,12 @@ def overview(
         "Ended": _ended(ended, now=now, archive=archive),
     }
     sections = {title: content for title, content in sections.items() if content}
+    # Phase 5: let sections scroll only where the page would be long. A small cluster is seen whole.
+    long = len(shown) > _MOST_WHOLE_JOBS or len(nodes) > _MOST_WHOLE_NODES
     parts = (
         element("div", head, element("div", *buttons, class_="actions"), class_="top"),
         _pages(sections, words=words),
-        *(section(title, content, pane=True) for title, content in sections.items()),
+        *(section(title, content, pane=long) for title, content in sections.items()),
         # Remarks explain missing rights, so they appear even on an empty page.
         foot(cluster.remarks, as_of=now),
     )
