@@ -31,6 +31,7 @@ ROOT = Path(__file__).parents[3]
 PYTEST_PART = Part(name="these", budget_minutes=1, paths=("tests",))
 ELSEWHERE = {
     "tests/faults/agent/test_own_script.py": "tests/e2e/test_own_scripts.py",
+    "tests/gloo/parallelism/test_expert.py": "tests/layouts/test_layouts.py",
     "tests/gloo/parallelism/test_pipeline.py": "tests/layouts/test_layouts.py",
     "tests/e2e/test_accelerators.py": "tests/integration/operator/test_devices.py",
     "tests/e2e/test_archive.py": "tests/integration/operator/test_archive.py",
@@ -109,6 +110,7 @@ def test_every_test_file_is_in_some_part_or_left_out_for_a_reason() -> None:
     # make test-all WHAT=libraries
     libraries = (
         "accelerate",
+        "grpo",
         "huggingface",
         "jax",
         "lightning",
