@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import resource
 import subprocess
 import sys
 import time
@@ -38,12 +37,6 @@ def stolen_seconds() -> float:
     except (OSError, IndexError):
         return 0.0  # not Linux
     return steal / os.sysconf("SC_CLK_TCK") / (os.cpu_count() or 1)
-
-
-def waited_seconds() -> float:
-    """Return the processor time of the processes that this one has waited for, and of theirs."""
-    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return usage.ru_utime + usage.ru_stime
 
 
 @dataclass(kw_only=True)
@@ -80,7 +73,6 @@ class Running:
 
     def result(self) -> Result | None:
         """Return its result, or None while it runs."""
-        before_seconds = waited_seconds()
         if self.process.poll() is None:
             return None
         self.output.close()
@@ -90,7 +82,6 @@ class Running:
             self.part,
             code=self.process.returncode,
             minutes=minutes,
-            processor_minutes=(waited_seconds() - before_seconds) / 60,
             results=results_file(self.part),
         )
 

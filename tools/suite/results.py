@@ -27,8 +27,6 @@ class Result:
 
     part: Part
     minutes: float
-    processor_minutes: float = 0
-    """User and system time of its processes: what two cores share, however busy they are."""
     passed: int = 0
     failed: int = 0
     skipped: int = 0
@@ -51,15 +49,12 @@ class Result:
         counts = f"{self.passed} passed, {self.failed} failed, {self.skipped} skipped"
         time = f"{self.minutes:.1f} of {self.part.budget_minutes:g} min"
         late = " OVER BUDGET" if self.over_budget else ""
-        cores = f"{self.processor_minutes:.1f} min of one core"
-        return f"{self.part.name}: {counts}; {time}{late}, {cores}"
+        return f"{self.part.name}: {counts}; {time}{late}"
 
 
-def result_of(
-    part: Part, *, code: int, minutes: float, processor_minutes: float = 0, results: Path
-) -> Result:
+def result_of(part: Part, *, code: int, minutes: float, results: Path) -> Result:
     """From the exit code of a command, or from pytest's file of results."""
-    result = Result(part=part, minutes=minutes, processor_minutes=processor_minutes)
+    result = Result(part=part, minutes=minutes)
     if part.command:
         failed = min(code, part.checks) if code >= 0 else part.checks
         return replace(result, passed=part.checks - failed, failed=failed)

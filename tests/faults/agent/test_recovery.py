@@ -12,7 +12,7 @@ from drumline_contract.step_series import PARTS, decode
 from tests.faults.agent.gang import Gang
 from tests.faults.agent.warm import WarmBand, WarmStarter
 
-pytestmark = [pytest.mark.gloo, pytest.mark.extended(keep=1)]
+pytestmark = [pytest.mark.gloo, pytest.mark.extended]
 
 STEPS = 80
 """So many that they are not done before something happens to a gang that is at work."""

@@ -20,7 +20,7 @@ from drumline_contract import Launch
 from tests.faults.agent.commands import CommandBand, start_commands
 from tests.faults.agent.gang import Gang
 
-pytestmark = pytest.mark.extended(keep=1)
+pytestmark = pytest.mark.extended
 
 SCRIPT = Path(__file__).with_name("state_script.py")
 STEP = re.compile(r"^(?:\[rank \d+\] )?step (\d+): (.*)$")

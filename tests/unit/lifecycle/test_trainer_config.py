@@ -225,7 +225,7 @@ def test_a_model_of_transformers_is_left_to_its_folder() -> None:
 @pytest.mark.parametrize(
     ("trainer", "overrides", "named"),
     [
-        ({"parallelism": {"tensor": 2}}, {}, "parallelism.tensor"),
+        ({"parallelism": {"pipeline": 2}}, {}, "parallelism.pipeline"),
         ({"parallelism": {"mode": "Auto"}}, {}, "parallelism.mode"),
         ({}, {"model_from": None}, "model_from"),
     ],

@@ -17,5 +17,5 @@ def test_every_remedy_says_how_much_and_where(kind: RemedyKind) -> None:
         RemedyKind.RELAX_TOPOLOGY,
     }
     assert ("7" in said) is figures
-    named_ = kind not in {RemedyKind.WAIT, RemedyKind.ASK_FOR_LESS}
+    named_ = kind not in {RemedyKind.WAIT, RemedyKind.WAIT_FOR, RemedyKind.ASK_FOR_LESS}
     assert ("there" in said) is named_

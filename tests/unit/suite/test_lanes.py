@@ -57,16 +57,6 @@ def test_the_seeds_are_printed_when_a_part_begins(capfd: pytest.CaptureFixture[s
     assert first == f"started one (budget 1 min, X={SEED})"
 
 
-def test_the_processor_time_of_a_part_is_that_of_its_own_processes() -> None:
-    code = "import time\nwhile time.process_time() < 0.6: pass"
-    busy, idle = (
-        Part(name=name, budget_minutes=1, command=(sys.executable, "-c", text), checks=1)
-        for name, text in (("busy", code), ("idle", "input"))
-    )
-    results = lanes.run_all([busy, idle])
-    assert results[0].processor_minutes >= 0.6 / 60 > results[1].processor_minutes
-
-
 def test_a_part_runs_beside_those_of_its_group_alone(tmp_path: Path) -> None:
     """The others fail if they run once it has begun; so it begins when they have ended."""
     parts = [

@@ -92,7 +92,7 @@ def _preload_error(template: PodTemplate) -> str | None:
     if not template.preload:
         return None
     if template.launch in {None, "Direct"}:
-        return "template.preload needs launch: PerGpu or launch: PerPod; add launch"
+        return "template.preload: launch must be PerGpu or PerPod; add launch"
     try:
         PythonProgram.parse([*(template.command or []), *(template.args or [])])
     except ContractError as error:

@@ -91,7 +91,7 @@ def test_its_fields_are_of_no_other_family(changes: dict[str, Any]) -> None:
         TrainerConfig.from_dict(changes)
 
 
-@pytest.mark.parametrize("axis", ["tensor", "pipeline", "context"])
+@pytest.mark.parametrize("axis", ["pipeline", "context"])
 def test_its_module_is_not_cut(axis: str) -> None:
     raw = of_transformers(config_from="/c", parallelism={axis: 2}, global_batch_size=8)
     config = FolderConfig.from_dict(raw).settings
