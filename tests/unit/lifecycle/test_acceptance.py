@@ -96,7 +96,7 @@ def test_a_pattern_that_the_agent_cannot_read_is_refused_before_a_gpu_is_held(
         ({"command": ["python3"], "args": ["train"]}, "this one goes on with 'train'"),
         (
             {"command": ["python3", "train.py"], "launch": "Direct"},
-            "preload needs launch",
+            "template.preload: launch must be",
         ),
     ],
 )
