@@ -7,13 +7,16 @@ commands alone, `text` has layouts of folders and formulas.
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from drumline_api.crds import DEFINITIONS
 from drumline_cli.arguments import parser
 from drumline_cli.command_line import parse
 from drumline_cli.run_arguments import split_command
@@ -86,6 +89,29 @@ def settings(page: str) -> Iterator[tuple[str | None, list[str]]]:
                 yield preset, [each for each in given if not each.startswith("model")]
 
 
+HELM_SETTING = re.compile(r"--set(?:-string|-json|-file)? '?([\w.]+)")
+OUR_KIND = re.compile(r"\b(?:training\w+|gpu-?pools?\w*)(?=[\s,/.]|$)", re.IGNORECASE)
+JSONPATH = re.compile(r"(trainingjob|trainingqueue|gpupool)s?[ /]\S+ .*jsonpath=\'?\{\.([\w.]+)\}")
+
+
+def lines_of(page: str, program: str) -> Iterator[str]:
+    """The commands of a program in a page's blocks, each on one line."""
+    for language, body in BLOCK.findall(PAGES[page].read_text()):
+        for line in body.replace("\\\n", " ").splitlines() if language != "yaml" else ():
+            command = PROMPT.sub("", line.strip()).partition("   # ")[0]
+            if command.startswith(f"{program} "):
+                yield command
+
+
+def has_path(schema: dict[str, Any], path: str) -> bool:
+    for name in path.split("."):
+        fields = schema.get("properties") or {}
+        if name not in fields:
+            return bool(schema.get("additionalProperties")) or not fields
+        schema = fields[name]
+    return True
+
+
 def is_golden(line: str) -> bool:
     if not line.endswith("..."):
         return line in GOLDEN
@@ -119,3 +145,30 @@ def test_no_other_block_shows_an_output() -> None:
     for name, page in PAGES.items():
         for language, body in BLOCK.findall(page.read_text()):
             assert language == "console" or not re.search(r"^\$ ", body, re.MULTILINE), name
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_value_that_helm_sets_is_one_of_the_chart(page: str) -> None:
+    schema = json.loads((ROOT / "helm/drumline/values.schema.json").read_text())
+    for command in lines_of(page, "helm"):
+        unknown = [key for key in HELM_SETTING.findall(command) if not has_path(schema, key)]
+        assert not unknown or "drumline" not in command, command
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_kind_and_field_that_kubectl_reads_is_ours(page: str) -> None:
+    names = {
+        name
+        for each in DEFINITIONS
+        for names in [each.manifest()["spec"]["names"]]
+        for name in (names["plural"], names["singular"], *names.get("shortNames", ()))
+    }
+    schemas = {
+        names["singular"]: each.manifest()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+        for each in DEFINITIONS
+        for names in [each.manifest()["spec"]["names"]]
+    }
+    for command in lines_of(page, "kubectl"):
+        assert {kind.lower() for kind in OUR_KIND.findall(command)} <= names, command
+        for kind, path in JSONPATH.findall(command):
+            assert path == "metadata.uid" or has_path(schemas[kind], path), command
