@@ -123,17 +123,6 @@ PARTS = (
         seeds=("BUCKET_SEED",),
         needs_binaries=True,  # a store for checkpoints in buckets
     ),
-    # one cluster for all of it: two side by side took longer than one after the other
-    Part(
-        name="e2e",
-        budget_minutes=12,
-        # what waits longest, in `make test-all WHAT=e2e`; mutants are also in trainer and
-        # matrix, the deadline in integration
-        paths=("tests/e2e", *LEFT_OUT, *NOT_IN_CI),
-        seeds=("SCRIPT_SEED",),
-        needs_binaries=True,
-        needs_nodes=True,
-    ),
     Part(name="layouts", budget_minutes=4, paths=("tests/layouts",), seeds=("LAYOUT_SEED",)),
     Part(name="matrix", budget_minutes=4, paths=("tests/matrix",), seeds=("MATRIX_SEED",)),
     # every point and distortion, outages and clocks: `make test-all WHAT=crash` and `loss`
@@ -146,6 +135,18 @@ PARTS = (
         ),
         seeds=("LOSS_SEED",),
         needs_binaries=True,
+    ),
+    # on one cluster: two side by side took longer than one after the other
+    Part(
+        name="e2e",
+        budget_minutes=12,
+        # what waits longest, in `make test-all WHAT=e2e`; mutants are also in trainer and
+        # matrix, the deadline in integration
+        paths=("tests/e2e", *LEFT_OUT, *NOT_IN_CI),
+        seeds=("SCRIPT_SEED",),
+        group="nodes",
+        needs_binaries=True,
+        needs_nodes=True,
     ),
     # beside all others: waits for API servers, nodes and peers leave processors for one process
     Part(
