@@ -36,15 +36,15 @@ class Repository:
     files: dict[str, bytes]
     commit: str = commit_of(1)
     token: str | None = None
-    """Who opens it; None: everybody."""
+    """Token that opens it. With None it is public."""
     gated: bool = False
     sizes: dict[str, int] = field(default_factory=dict[str, int])
-    """What a listing says instead of the size of a file."""
+    """False size of a file in a listing."""
     sent: dict[str, bytes] = field(default_factory=dict[str, bytes])
-    """What is sent instead of a file."""
+    """False content, sent in place of a file."""
 
     def large(self, path: str) -> bool:
-        """Whether the file is one of LFS."""
+        """Return whether LFS stores the file."""
         return PurePosixPath(path).suffix in {".safetensors", ".parquet", ".bin"}
 
     def digest(self, path: str) -> str:

@@ -115,7 +115,7 @@ def stopped_queues(snapshot: Snapshot, *, now: float) -> dict[str, str]:
 def with_evictions(
     snapshot: Snapshot, *, leaving: Iterable[QueueEviction], staying: Iterable[str]
 ) -> Snapshot:
-    """Return the snapshot with these evictions applied; the same object if there are none.
+    """Return the snapshot with these evictions applied. Without any, it is the same object.
 
     Args:
         snapshot: state before the evictions.

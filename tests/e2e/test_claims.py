@@ -29,7 +29,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def drumline(site: Site, folder: Path, *words: str, code: int = 0) -> str:
-    """What a command printed, with its errors."""
+    """Return the output of a command, with its errors."""
     options = ("--kubeconfig", str(site.cluster.kubeconfig), "-n", site.namespace)
     verb, *rest = words
     done = subprocess.run(

@@ -54,7 +54,7 @@ GATED_AT_BOUNDS: Final[Mapping[str, Json]] = {
         }.items()
     },
 }
-"""By field: the spec of a pod that our gate holds, or its requests."""
+"""Specs or requests of Pods that our scheduling gate holds, by field."""
 AT_BOUNDS: Final[Mapping[str, Json]] = {
     "nodes": {"nodes": 10_000},
     "gpusPerNode": {"gpusPerNode": 64},

@@ -46,7 +46,7 @@ def test_a_drained_queue_empties_starts_nothing_and_a_cache_changes_nothing(seed
 
 
 def lowered(seed: int) -> World:
-    """The same worlds: quotas are lowered below what runs, and most queues take that back."""
+    """In the same worlds quotas fall below use, and most queues take the excess back."""
     chance, given = Random(seed), drained(seed)
     queues = tuple(
         replace(
@@ -71,7 +71,7 @@ def evicted_for_quota(seeds: Iterable[int]) -> int:
         assert violations(snapshot=item.snapshot, decisions=decisions, **asked) == (), seed
         why = [eviction.why for eviction in decisions.evictions]
         count += why.count(QueueEvictionReason.QUOTA_LOWERED)
-        # Who was told is told nothing else, and nobody is told beside them.
+        # Each evicted gang gets this one message, and no other gang gets one.
         going = with_evictions(item.snapshot, leaving=decisions.evictions, staying=decisions.stay)
         again = decide(CycleInput(snapshot=going, **asked))
         left = {each.why for each in again.evictions}

@@ -84,9 +84,9 @@ class Measures:
     makespan_seconds: float
     gpu_hours: float
     first: Calibration | None = None
-    """Of the first expected start of each wait; None: simulated."""
+    """Errors of the first expected start of each wait. None if the run was simulated."""
     every: Calibration | None = None
-    """Of all expected starts that were told."""
+    """Errors of all expected starts in statuses."""
 
     @property
     def mean_wait_seconds(self) -> float:
@@ -111,7 +111,7 @@ def main() -> None:
 
 
 def trace(count: int, *, load: float = LOAD) -> list[TraceJob]:
-    """A made-up trace in fast motion, no job shorter or longer than can be timed.
+    """Return a synthetic trace in fast motion, with jobs of a length that can be timed.
 
     More load brings the same jobs closer together.
     """
@@ -248,7 +248,7 @@ class _LiveJob:
     )
     """Expected starts of the present wait, each with the time at which it was seen."""
     waits: list[list[StartForecast]] = field(default_factory=list[list[StartForecast]])
-    """The same of earlier waits, with the start."""
+    """Forecasts of earlier waits, each with its actual start."""
 
     def see(self, status: Mapping[str, Any], *, now: float) -> None:
         """Note an expected start, or the start of the job."""

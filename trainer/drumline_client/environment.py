@@ -34,7 +34,7 @@ class SnapshotPlace:
     generation: int
     attempt: int
     restore_step: int | None
-    """Newest step of which every rank has a snapshot in this folder. None: there is none."""
+    """Newest step of which every rank has a snapshot in this folder, or None."""
     world_size: int | None = None
     """Number of ranks that the agents expect of a launcher. None: the agents started the ranks."""
     first_rank: int = 0

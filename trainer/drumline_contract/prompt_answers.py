@@ -34,7 +34,7 @@ class ContinuedPrompts:
 
 
 def encode(step: int, pairs: Iterable[tuple[str, str]]) -> str:
-    """Return the text, of at most MAX_ANSWERS_CHARS; empty if there are no prompts."""
+    """Return the text, of at most MAX_ANSWERS_CHARS. Without prompts it is empty."""
     known = [(plain(prompt), plain(answer)) for prompt, answer in pairs]
     text = ""
     for length in _LENGTHS if known else ():

@@ -110,7 +110,7 @@ class Progress:
     """The compute times of this attempt (`rank_compute`). Decoded only when needed. Empty while
     ranks are not compared."""
     answers: str = ""
-    """The continued prompts of the newest evaluation (`prompt_answers`). Empty: there are none."""
+    """The continued prompts of the newest evaluation (`prompt_answers`), or empty."""
 
     @classmethod
     def parse(cls, raw: dict[str, Any]) -> Progress:

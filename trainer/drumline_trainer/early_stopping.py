@@ -92,7 +92,7 @@ class EarlyStopping:
 
     def state(self) -> dict[str, Any]:
         """Return the best loss, and the step whose checkpoint stays, for the trainer's state."""
-        # Before the first measurement there is no best loss to save.
+        # The best loss exists after the first measurement only.
         if not self.patience or math.isinf(self.loss):
             return {}
         best = {

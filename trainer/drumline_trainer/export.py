@@ -183,7 +183,7 @@ def _write_template(
     template = Path(config.data.chat_template or "")
     if not template.is_absolute():
         return
-    # The weights are exported, so a missing file is no reason to fail.
+    # The weights are already exported, so the export succeeds without this file.
     try:
         text = read_file(template, limit=MOST_TEMPLATE_BYTES)
     except OSError as error:

@@ -184,17 +184,17 @@ def agree(
 
 
 def first_problem(reports: Sequence[RankReport]) -> str | None:
-    """Describe the first problem. None: there is none."""
+    """Describe the first problem, or None."""
     return first_difference(reports) or shared_gpu(reports) or first_group_mismatch(reports)
 
 
 def first_difference(reports: Sequence[RankReport]) -> str | None:
-    """Describe the first difference between ranks. None: there is none."""
+    """Describe the first difference between ranks, or None."""
     return next(_differences(sorted(reports, key=lambda report: report.rank)), None)
 
 
 def shared_gpu(reports: Sequence[RankReport]) -> str | None:
-    """Describe the first GPU that two ranks compute on. None: there is none."""
+    """Describe the first GPU that two ranks compute on, or None."""
     # Rank order, so that every run reports the same pair.
     owners: dict[str, RankReport] = {}
     for report in sorted(reports, key=lambda report: report.rank):
@@ -209,7 +209,7 @@ def shared_gpu(reports: Sequence[RankReport]) -> str | None:
 
 
 def first_group_mismatch(reports: Sequence[RankReport]) -> str | None:
-    """Describe the first group that its members do not agree on. None: there is none."""
+    """Describe the first group that its members do not agree on, or None."""
     by_rank = {report.rank: report for report in reports}
     for report in reports:
         for axis, members in report.groups.items():

@@ -207,7 +207,7 @@ def finished(document: Fields, metadata: Json, spec: Json, *, wanted: Wanted) ->
         wanted: choices from the command line.
 
     Raises:
-        ConversionError: there is no queue, or the result is not a valid TrainingJob.
+        ConversionError: the queue is missing, or the result is not a valid TrainingJob.
     """
     given = spec.pop("queue", None)
     # The command line wins, because the queue may have another name in this cluster.

@@ -57,7 +57,7 @@ def run(chosen: argparse.Namespace, _environment: Mapping[str, str]) -> Output:
     """Decide each capture again. The exit code is 1 if the decision about any job changes.
 
     Raises:
-        BadInput: there is no file, or a file is not a capture.
+        BadInput: no file is given, or a file is not a capture.
     """
     names = list(_files(chosen.captures))
     if not names:

@@ -99,7 +99,7 @@ class _Bar:
     name: str
     used: float
     of: float | None
-    """None: it is not readable."""
+    """None if it is not readable."""
     remark: str
 
 

@@ -2,7 +2,7 @@
 
 An autoscaler answers node by node and promises nothing, so a demand is kept as one, for one gang:
 
-    asked ──► the gang starts: the demand is no longer visible ──► over when its pods exist
+    asked ──► the gang starts: the demand is hidden ──► over when its pods exist
       │
       ├─────► the gang would not start with it (quota, deleted, suspended) ──► over
       └─────► refused, or timeout ──► over; this zone grows as far again only after a pause

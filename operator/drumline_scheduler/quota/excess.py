@@ -87,8 +87,8 @@ def _chosen(holders: Sequence[_Holder], *, cohorts: CohortQuota) -> Iterable[_Ho
     above = {each.leaf: cohorts.borrowed(each.leaf) for each in holders}
     taken = {each.leaf: (0, 0) for each in holders}  # GPUs, and those of the largest gang
     for each in holders:
-        # As for a reclaim, the largest gang of a queue counts as its last one. So the choice does
-        # not depend on the order, and the same gangs are chosen again while they leave.
+        # The largest gang of a queue counts as its last one, like in a reclaim. So the order does
+        # not matter, and the next cycles choose the same gangs while they leave.
         total, largest = taken[each.leaf]
         total, largest = total + each.gpus, max(largest, each.gpus)
         if total - largest < above[each.leaf] and _is_in_excess(cohorts, leaf=each.leaf):

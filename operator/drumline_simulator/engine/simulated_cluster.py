@@ -92,7 +92,7 @@ class SimulatedCluster:
             pool: name of the pool.
             nodes: a node for each pod.
             now: seconds of the virtual clock.
-            surplus_pool: pool of the surplus. Empty: there is none.
+            surplus_pool: pool of the surplus. Empty without a surplus.
         """
         del self.waiting[job.gang.uid]
         self.running[job.gang.uid] = job

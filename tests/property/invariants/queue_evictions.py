@@ -1,4 +1,4 @@
-"""Who leaves for nobody's sake: all of a drained queue, where a budget expired, above a quota."""
+"""The gangs that a queue evicts by itself: it is drained, its budget expired, or its quota fell."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def queue_eviction_violations(*, snapshot: Snapshot, decisions: Decisions, now: 
 
 
 def _excess(snapshot: Snapshot, *, gone: set[str], now: float) -> set[str]:
-    """Who leaves since a quota was lowered, one gang after the other from the definition."""
+    """Return the gangs that leave because a quota was lowered, one by one by definition."""
     queues = tuple(replace(queue, nominal=queue.lasting) for queue in snapshot.queues)
     named = {queue.name: queue for queue in queues}
     leave: set[str] = set()
@@ -88,7 +88,7 @@ def _gpus(held: Admitted) -> int:
 
 
 def _is_above(shares: QueueShares, name: str) -> bool:
-    """Whether a queue or a cohort of it holds more than it may."""
+    """Return whether a queue or one of its cohorts holds more than its limit."""
     *below, root = shares.line(name)
     limits = {each: (shares.queues[each].borrowing_limit or {}).get(shares.pool) for each in below}
     return bool(shares.borrows(root)) or any(

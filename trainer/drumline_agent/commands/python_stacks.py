@@ -48,7 +48,7 @@ def place_of(lines: Iterable[str]) -> tuple[str, str] | None:
         lines: what the process printed when it was aborted.
 
     Returns:
-        The collective is empty if it was in none. None: there is no stack.
+        The collective, or an empty string outside of one. None if no stack was printed.
     """
     threads: list[list[_Frame]] = []
     for line in lines:

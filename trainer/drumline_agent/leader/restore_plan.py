@@ -89,7 +89,7 @@ def newest_common_step(
     floor: int | None,
     excluded: Iterable[int] = (),
 ) -> int | None:
-    """Return the newest step with a snapshot of every rank. None: there is none.
+    """Return the newest step with a snapshot of every rank, or None.
 
     Args:
         snapshots: all snapshots that the members of the gang hold.

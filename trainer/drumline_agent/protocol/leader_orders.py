@@ -125,7 +125,7 @@ class CheckpointSaved:
     generation: int
     attempt: int
     step: int | None
-    """None: there is none."""
+    """Step of the checkpoint. None if it could not be saved."""
     path: str
     notice: str
     """Id of the notice that this answers; empty where the script saved by itself."""

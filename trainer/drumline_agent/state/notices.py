@@ -6,9 +6,8 @@ is stopped by the kubelet (a drain, a node that shuts down) asks for a save in t
 an id of its own that no status shows.
 
 Ranks have one notice at a time. One save answers every notice that was accepted before it, so a
-second notice is only written to the ranks if it also requests them to leave. The notice of a pod
-that is no longer in the gang is dropped when the next attempt starts, because no rank of that pod
-can agree to it.
+second notice is only written to the ranks if it also requests them to leave. Ranks of a pod that
+left the gang cannot agree to its notice, so the next attempt drops it.
 """
 
 from __future__ import annotations

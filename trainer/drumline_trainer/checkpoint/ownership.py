@@ -72,7 +72,7 @@ class Owner:
         Another job's ownership raises FolderTakenError.
 
         Args:
-            known: the owner in the storage. None: there is none.
+            known: the owner in the storage, or None.
             where: the storage, for the message.
             ignore_other_jobs: whether the checkpoints of another job are accepted.
         """

@@ -35,7 +35,7 @@ class Box:
         return tuple(o + s for o, s in zip(self.offsets, self.shape, strict=True))
 
     def intersection(self, other: Box) -> Box | None:
-        """Return the common part in global coordinates. None: there is none."""
+        """Return the common part in global coordinates, or None."""
         starts = tuple(map(max, self.offsets, other.offsets))
         ends = tuple(map(min, self.ends, other.ends))
         if any(start >= end for start, end in zip(starts, ends, strict=True)):

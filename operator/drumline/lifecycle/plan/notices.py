@@ -58,7 +58,7 @@ def with_answer(job: Job, answer: NoticeAnswer | None, *, now: float) -> Trainin
 
     Args:
         job: the job with its present status.
-        answer: the agents' answer. None: there is none yet.
+        answer: the agents' answer. None before they answer.
         now: Unix time in seconds.
     """
     if answer is None or answer.step is None:

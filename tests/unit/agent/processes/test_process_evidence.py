@@ -1,4 +1,4 @@
-"""What the kernel shows of a process, on real processes."""
+"""Evidence of the kernel about real processes."""
 
 from __future__ import annotations
 

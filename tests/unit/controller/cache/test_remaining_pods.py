@@ -467,7 +467,7 @@ def test_pods_of_a_group_are_one_gang_that_leaves_whole(state: ClusterCache) -> 
     # One pod that could not be evicted keeps all of them.
     state.scheduling.foreign_pod_stays(pods[2].uid, until=NOW + 60)
     assert [each.preemptible for each in gangs()] == [False]
-    # A pod that leaves is no part of what can be evicted.
+    # A pod that terminates cannot be evicted again.
     leaving = structs.replace(pods[1], terminating=True)
     state.on_pod(pods[1], leaving)
     rest, alone = sorted(gangs(NOW + 60), key=lambda held: -held.gpus)

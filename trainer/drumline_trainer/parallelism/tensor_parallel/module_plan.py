@@ -219,7 +219,7 @@ def _unpack(module: nn.Module, name: str, dimension: int) -> None:
     owner, weight = module.get_submodule(path), module.get_parameter(name)
     place = weight.dim() + dimension
     if place < 1:
-        # FSDP cuts the first dimension, and rows of two halves are no box.
+        # FSDP cuts the first dimension. Rows of two halves do not form one box.
         return
     apart = cast("Tensor", weight.detach().unflatten(place, (2, -1)))
     owner.register_parameter(own, nn.Parameter(apart, requires_grad=weight.requires_grad))
@@ -229,7 +229,8 @@ def _unpack(module: nn.Module, name: str, dimension: int) -> None:
 def _compute_with(owner: nn.Module, changes: Mapping[str, Callable[[Tensor], Tensor]]) -> None:
     """Let a module compute with functions of its own parameters, in place."""
     compute = owner.forward
-    held = owner._parameters  # noqa: SLF001 - other ways register what is no parameter # pyright: ignore[reportPrivateUsage] - as functional_call does
+    # `setattr` refuses a plain tensor in place of a parameter. `functional_call` writes here, too.
+    held = owner._parameters  # noqa: SLF001 - see above # pyright: ignore[reportPrivateUsage]
 
     def forward(*args: Any, **named: Any) -> Any:
         own = {name: held[name] for name in changes}
