@@ -57,20 +57,28 @@ async def _show(
     launcher = process.pid if ranks and process.pid not in ranks.values() else None
     if launcher is not None:
         _send(launcher, signal.SIGSTOP)
-    for rank, pid in ranks.items():
-        process.dump = []
-        with suppress(OSError, ValueError):  # no core file: a rank may have a lot of memory
-            _, hard = resource.prlimit(pid, resource.RLIMIT_CORE)
-            resource.prlimit(pid, resource.RLIMIT_CORE, (0, hard))
-        _send(pid, signal.SIGABRT)
-        await _end_of(pid)
-        process.output_reader.drain()
-        stack = place_of(process.dump)
+    try:
+        for rank, pid in ranks.items():
+            process.dump = []
+            await _abort(pid)
+            process.output_reader.drain()
+            stack = place_of(process.dump)
+            if stack is not None:
+                places.append(RankStack(rank=rank, operation=stack[0], place=stack[1]))
+    finally:
+        # Also when the time is over: a launcher that stays stopped would not heed SIGTERM.
         process.dump = None
-        if stack is not None:
-            places.append(RankStack(rank=rank, operation=stack[0], place=stack[1]))
-    if launcher is not None:
-        _send(launcher, signal.SIGCONT)
+        if launcher is not None:
+            _send(launcher, signal.SIGCONT)
+
+
+async def _abort(pid: int) -> None:
+    """Abort a process without a core file, since a rank may have a lot of memory."""
+    with suppress(OSError, ValueError):
+        _, hard = resource.prlimit(pid, resource.RLIMIT_CORE)
+        resource.prlimit(pid, resource.RLIMIT_CORE, (0, hard))
+    _send(pid, signal.SIGABRT)
+    await _end_of(pid)
 
 
 def _ranks_below(
