@@ -60,7 +60,7 @@ def queue_evictions(snapshot: Snapshot, *, budgets: Budgets, now: float) -> Queu
         is_gone=lambda held: (
             (held.leaving and not held.departs)
             or held.gang.queue in drained
-            or (held.gang.queue in expiring and budgets.expiry(held.gang) is not None)
+            or budgets.expiry(held.gang) is not None
         ),
     )
     for held in snapshot.admitted:

@@ -14,6 +14,7 @@ B and C leave. Its quota is raised to 12 before they have left: one of them stay
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -50,13 +51,15 @@ def excess_gangs(snapshot: Snapshot, *, is_gone: Callable[[Admitted], bool]) -> 
             *(Queue(name=name, nominal={}) for name in sorted(orphans)),
         ]
     )
+    by_pool: dict[str, list[Admitted]] = defaultdict(list)
+    for held in snapshot.admitted:
+        if not (held.is_residual or held.is_foreign or is_gone(held)):
+            by_pool[held.pool].append(held)
     leaving: dict[str, str] = {}
-    for pool in sorted({held.pool for held in snapshot.admitted}):
+    for pool in sorted(by_pool):
         # 1. What stays if no gang is chosen.
         cohorts, holders = CohortQuota(tree=tree, pool=pool), list[_Holder]()
-        for held in snapshot.admitted:
-            if held.pool != pool or held.is_residual or held.is_foreign or is_gone(held):
-                continue
+        for held in by_pool[pool]:
             given_up = sum(held.gang.request_of(place).gpus for place in held.giving_up)
             leaf, gpus = tree.leaf_of[held.gang.queue], held.gpus - given_up
             cohorts.add(leaf=leaf, gpus=gpus)
