@@ -211,8 +211,8 @@ def _pod_view(wire_pod: builtin.PlacedPod) -> PodView:
 
 def _claims_of(metadata: Metadata, spec: builtin.PlacedPodSpec) -> tuple[str, ...]:
     """Return the claims that a bound pod mounts, at most `_MAX_CLAIMS`. Most pods have none."""
-    raw = bytes(spec.volumes)
-    if not spec.node_name or not (b'"persistentVolumeClaim"' in raw or b'"ephemeral"' in raw):
+    raw = bytes(spec.volumes) if spec.node_name else b""
+    if not (b'"persistentVolumeClaim"' in raw or b'"ephemeral"' in raw):
         return ()
     volumes = _volumes_decoder.decode(raw) or ()
     named = [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, replace
 from math import inf
 from typing import Final
@@ -101,18 +101,21 @@ def resources_of(amounts: Mapping[str, int], *, units: GpuUnits, pods: int | Non
     )
 
 
-def held_of(requests: Mapping[str, int], *, units: GpuUnits, offered: Iterable[str]) -> Resources:
-    """Return what a pod holds of its node. O(resources of the node).
+def held_of(requests: Mapping[str, int], *, units: GpuUnits, offered: Container[str]) -> Resources:
+    """Return what a pod holds of its node. O(resources of the pod).
 
-    A kubelet ignores resources that its node lacks, so a tenant may request any number of them.
+    A kubelet ignores resources that its node lacks, so a tenant may request more than it offers.
 
     Args:
         requests: requests of the pod by Kubernetes resource name.
         units: the GPUs of the node's pool.
         offered: resources of the node beside the GPUs and those of every node.
     """
-    names = {*_OF_EVERY_NODE, *units.worth, *offered}
-    held = {name: requests[name] for name in names if name in requests}
+    held = {
+        name: amount
+        for name, amount in requests.items()
+        if name in _OF_EVERY_NODE or name in units.worth or name in offered
+    }
     return resources_of(held, units=units, pods=1)
 
 

@@ -9,7 +9,7 @@ taint confirms that nothing runs there any more.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Final, Protocol
@@ -384,7 +384,7 @@ class NodeCache:
             hides_gpus=hidden,
             pool=pool,
             spec=spec,
-            used=use(pods) + volumes if attached else use(pods),
+            used=use(pods) + volumes,
             terminating=use(each for each in role.terminating if self._may_end(each)),
             overdue=use(
                 each for each in role.terminating if self._may_end(each) and self._is_stuck(each)
@@ -506,7 +506,7 @@ def _pools_of(view: NodeView, pools: Mapping[str, GpuPoolSpec]) -> tuple[str, ..
     )
 
 
-def _use(pods: Iterable[PodView], *, units: GpuUnits, offered: Iterable[str]) -> Resources:
+def _use(pods: Iterable[PodView], *, units: GpuUnits, offered: Container[str]) -> Resources:
     used = NOTHING
     for pod in pods:
         used += held_of(pod.requests, units=units, offered=offered)

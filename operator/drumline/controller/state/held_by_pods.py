@@ -230,7 +230,7 @@ def _remaining(node: Node, charged: ChargedPod, pool: GpuPoolSpec) -> RemainingP
         requests=held_of(
             charged.pod.requests,
             units=GpuUnits.of(pool),
-            offered=(name for name, _ in node.allocatable.extended),
+            offered={name for name, _ in node.allocatable.extended},
         ),
         leaving=charged.leaving,
         hanging=charged.hanging,
