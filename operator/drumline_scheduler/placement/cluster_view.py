@@ -278,7 +278,7 @@ class ClusterView:
 
     def _sparing(self, gang: Gang, *, view: PoolView) -> Gang:
         """Return a gang that avoids the nodes whose last volumes gangs of this cycle attach."""
-        full: set[str] = set()
+        full, node_filter = set[str](), node_filter_of(gang)
         for name in {name for name, _ in self._attaching} & view.ordinal_of.keys():
             node = view.tree.nodes[view.ordinal_of[name]]
             attached = tuple(
@@ -288,7 +288,7 @@ class ClusterView:
                 )
                 for each in node.attached
             )
-            if node_filter_of(gang).full_driver(replace(node, attached=attached)):
+            if node_filter.full_driver(replace(node, attached=attached)):
                 full.add(name)
         if not full:
             return gang

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from itertools import chain, product
 from typing import TypeVar
 
@@ -217,18 +216,30 @@ class VolumeCache:
             else:
                 terms, of = self._terms_of(claim.storage_class), _class(claim.storage_class)
             driver, identity = self._attachment((job.namespace, name))
-            driver = driver if driver in self.limited else ""
-            if terms or driver:
-                reach = _reach(f"{of} of claim {name}", terms)
-                yield replace(reach, driver=driver, volume=identity if driver else "")
+            yield from self._restriction(
+                f"{of} of claim {name}", terms, driver=driver, volume=identity
+            )
         # Ephemeral volumes have no claim yet. Their class restricts them like an unbound claim.
         for volume_name, name in pod_claim_classes(job):
-            terms, storage = self._terms_of(name), self._classes.get(name)
-            driver = storage.provisioner if storage is not None else ""
-            driver = driver if driver in self.limited else ""
-            if terms or driver:
-                reach = _reach(f"{_class(name)} of volume {volume_name}", terms)
-                yield replace(reach, driver=driver)
+            storage = self._classes.get(name)
+            yield from self._restriction(
+                f"{_class(name)} of volume {volume_name}",
+                self._terms_of(name),
+                driver=storage.provisioner if storage is not None else "",
+            )
+
+    def _restriction(
+        self, name: str, terms: _Terms, *, driver: str, volume: str = ""
+    ) -> Iterable[VolumeReach]:
+        """Return the restriction by a volume, or nothing if all nodes reach and attach it."""
+        limited_driver = driver if driver in self.limited else ""
+        if terms or limited_driver:
+            yield VolumeReach(
+                name=name,
+                terms=_requirements(terms),
+                driver=limited_driver,
+                volume=volume if limited_driver else "",
+            )
 
     def _terms_of(self, storage_class: str) -> _Terms:
         known = self._classes.get(storage_class)
@@ -274,17 +285,12 @@ def _bound_to(claim: ClaimView) -> tuple[str, str]:
     return claim.volume, claim.storage_class
 
 
-def _reach(name: str, terms: _Terms) -> VolumeReach:
-    return VolumeReach(
-        name=name,
-        terms=tuple(
-            tuple(
-                NodeRequirement(
-                    key=each.key, operator=NodeOperator(each.operator), values=each.values
-                )
-                for each in term
-                if each.operator in _OPERATORS
-            )
-            for term in terms
-        ),
+def _requirements(terms: _Terms) -> tuple[tuple[NodeRequirement, ...], ...]:
+    return tuple(
+        tuple(
+            NodeRequirement(key=each.key, operator=NodeOperator(each.operator), values=each.values)
+            for each in term
+            if each.operator in _OPERATORS
+        )
+        for term in terms
     )
