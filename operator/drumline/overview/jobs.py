@@ -79,11 +79,17 @@ Lines = Mapping[str, Sequence[JobObject]]
 """Waiting jobs of each queue, the next one first."""
 
 
+def priority_values(classes: Iterable[builtin.PriorityClass]) -> tuple[Mapping[str, int], int]:
+    """Return the value of each priority class by name, and the value of a job without one."""
+    classes = tuple(classes)
+    values = {each.metadata.name: each.value for each in classes}
+    # The API server takes the lowest one where a race has left several defaults.
+    return values, min((each.value for each in classes if each.global_default), default=0)
+
+
 def lines(jobs: Iterable[JobObject], priorities: Iterable[builtin.PriorityClass]) -> Lines:
     """Return the waiting jobs of each queue in the operator's order."""
-    values = {each.metadata.name: each.value for each in priorities}
-    # The API server takes the lowest one where a race has left several defaults.
-    default = min((each.value for each in priorities if each.global_default), default=0)
+    values, default = priority_values(priorities)
     waiting: dict[str, list[tuple[int, float, str, JobObject]]] = defaultdict(list)
     for job in jobs:
         if is_in_line(job):

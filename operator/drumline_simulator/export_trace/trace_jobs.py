@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from drumline.overview.held import held_gpu_seconds
+from drumline.overview.jobs import priority_values
 from drumline.overview.objects import ClusterObjects, JobObject, seconds
 from drumline_contract import plain
 from drumline_simulator.input.trace import TraceJob
@@ -42,8 +43,7 @@ def trace_of(cluster: ClusterObjects, *, anonymous: bool) -> ExportedTrace:
         cluster: jobs and priority classes.
         anonymous: whether jobs, users and queues are numbered.
     """
-    priorities = {each.metadata.name: each.value for each in cluster.priorities}
-    default = min((each.value for each in cluster.priorities if each.global_default), default=0)
+    priorities, default = priority_values(cluster.priorities)
     submitted = [
         (begin, job)
         for job in cluster.jobs
