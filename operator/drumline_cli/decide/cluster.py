@@ -79,6 +79,7 @@ _GROUPS: Final = {
     _TAINT_RULES.kind: _TAINT_RULES.group,
     **{name: kind.resource.group for name, kind in OTHER_KINDS.items()},
 }
+_CLUSTER_SCOPED: Final = frozenset({TrainingQueue.KIND, GpuPool.KIND})
 _NAMESPACED: Final = frozenset(
     {
         "Pod",
@@ -229,11 +230,17 @@ def _accepted(
     for manifest in manifests:
         refused = [] if _is_stored(manifest) else refusals(manifest.raw)
         for refusal in refused:
-            name = "/".join(manifest.namespaced_name)
-            unreadable.append(str(manifest.blame(refusal.path, f"{name}: {refusal}")))
+            problem = f"{_title(manifest)}: {refusal}"
+            unreadable.append(str(manifest.blame(refusal.path, problem)))
         if not refused:
             accepted.append(manifest)
     return accepted, unreadable
+
+
+def _title(manifest: ManifestDocument) -> str:
+    """Return the name of an object, with its namespace if the kind has one."""
+    namespace, name = manifest.namespaced_name
+    return name if manifest.kind in _CLUSTER_SCOPED else f"{namespace}/{name}"
 
 
 def _is_stored(manifest: ManifestDocument) -> bool:
@@ -478,7 +485,7 @@ def _decoded(manifest: ManifestDocument, decode: Callable[[bytes], T]) -> T:
         # The decoder is the operator's, and it reads bytes. One more encoding keeps both identical.
         return decode(json.dumps(_completed(manifest)).encode())
     except RecursionError:
-        name = "/".join(manifest.namespaced_name)
+        name = _title(manifest)
         raise manifest.blame("", f"{manifest.kind} {name} is nested too deep to read") from None
     except codec.Undecodable as error:
         # msgspec reports the path at the end of its message. The line in the file needs this path.

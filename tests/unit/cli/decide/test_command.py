@@ -342,8 +342,8 @@ def test_of_a_pool_of_devices_it_says_that_only_the_operator_counts_them(
     ("objects", "field"),
     [
         ([a_job("bad", nodes="two")], "team/bad: spec.nodes:"),
-        ([a_queue(-1, name="bad")], "spec.quotas[0].nominalGpus:"),
-        ([{**a_pool("bad"), "spec": {}}], "spec.nodeSelector:"),
+        ([a_queue(-1, name="bad")], ": bad: spec.quotas[0].nominalGpus:"),
+        ([{**a_pool("bad"), "spec": {}}], ": bad: spec.nodeSelector:"),
         ([a_node("n", allocatable={"cpu": 4})], "status.allocatable[...]:"),
         ([a_node("n", allocatable={"cpu": "four"})], "'four'"),
         ([{"apiVersion": API, "kind": "TrainingJob"}], "metadata"),
