@@ -1,6 +1,6 @@
-"""A server on loopback that speaks the API of the Hugging Face Hub, and its CDN on another port.
+"""Serve the API of the Hugging Face Hub on loopback, and its CDN on another port.
 
-Small files come from the Hub itself, others (LFS) by a redirect to the CDN.
+The Hub sends small files itself. It redirects requests for LFS files to the CDN.
 """
 
 from __future__ import annotations
@@ -21,41 +21,41 @@ from tools.cluster.ports import LOOPBACK
 
 _JSON = {"Content-Type": "application/json"}
 _PAGE = 3
-"""Files of a page of a listing."""
+"""Number of files on a page of a listing."""
 
 
 def commit_of(number: int) -> str:
-    """The name of the n-th commit."""
+    """Return the name of the n-th commit."""
     return f"{number:040x}"
 
 
 @dataclass(kw_only=True)
 class Repository:
-    """Files by path, as of its newest commit."""
+    """A repository with one commit. `files` maps each path to its content."""
 
     files: dict[str, bytes]
     commit: str = commit_of(1)
     token: str | None = None
-    """Token that opens it. With None it is public."""
+    """Token that a request needs. None: the repository is public."""
     gated: bool = False
     sizes: dict[str, int] = field(default_factory=dict[str, int])
-    """False size of a file in a listing."""
+    """Wrong sizes in the listing, by path."""
     sent: dict[str, bytes] = field(default_factory=dict[str, bytes])
-    """False content, sent in place of a file."""
+    """Wrong contents that the server sends, by path."""
 
     def large(self, path: str) -> bool:
         """Return whether LFS stores the file."""
         return PurePosixPath(path).suffix in {".safetensors", ".parquet", ".bin"}
 
     def digest(self, path: str) -> str:
-        """The digest that the Hub states."""
+        """Return the digest that the Hub reports."""
         body = self.files[path]
         if self.large(path):
             return hashlib.sha256(body).hexdigest()
         return hashlib.sha1(b"blob %d\0" % len(body) + body).hexdigest()  # noqa: S324 - git's
 
     def entry(self, path: str) -> dict[str, Any]:
-        """A line of the listing."""
+        """Return the entry of the listing."""
         size = self.sizes.get(path, len(self.files[path]))
         entry: dict[str, Any] = {"type": "file", "path": path, "size": size, "oid": "0" * 40}
         if self.large(path):
@@ -65,7 +65,7 @@ class Repository:
 
 @dataclass(kw_only=True)
 class Seen:
-    """A request."""
+    """A request that the Hub or the CDN received."""
 
     host: str
     """`hub` or `cdn`."""
@@ -77,7 +77,7 @@ class Seen:
 
 @dataclass(kw_only=True)
 class Hub:
-    """Both servers."""
+    """Addresses, contents and requests of both servers."""
 
     endpoint: str = ""
     cdn: str = ""
@@ -85,14 +85,14 @@ class Hub:
     datasets: dict[str, Repository] = field(default_factory=dict[str, Repository])
     seen: list[Seen] = field(default_factory=list[Seen])
     cuts: int = 0
-    """How many of the next bodies of the CDN end in their middle."""
+    """Number of further answers of the CDN that end after half of their body."""
     status: int = 200
-    """Another one: of every answer."""
+    """Status of every answer. 200: each request gets its own status."""
 
 
 @contextmanager
 def hub() -> Generator[Hub]:
-    """Both, gone at the end."""
+    """Run both servers, and stop them at the end."""
     state = Hub()
     servers = [
         ThreadingHTTPServer((LOOPBACK, 0), partial(kind, state))
@@ -146,7 +146,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.respond()
 
     def respond(self) -> None:
-        """Answer a request that is counted."""
+        """Answer a request that `seen` already contains."""
         raise NotImplementedError
 
     def answer(
@@ -157,7 +157,7 @@ class _Handler(BaseHTTPRequestHandler):
         headers: Mapping[str, str] | None = None,
         cut: bool = False,
     ) -> None:
-        """Send it; `cut`: half of it."""
+        """Send the answer. With `cut`, send half of the body."""
         self.send_response(status)
         for name, value in (headers or {}).items():
             self.send_header(name, value)

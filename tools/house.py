@@ -111,7 +111,7 @@ def modules(folder: Path) -> list[Module]:
 
 
 def code_lines(function: Function, module: Module) -> int:
-    """Lines of a function of this module, without its docstring and lines of comments alone."""
+    """Count the lines of a function, without its docstring and comment lines."""
     lines = module.text_lines[function.lineno - 1 : function.end_lineno]
     first = function.body[0]
     described = ast.get_docstring(function, clean=False) is not None

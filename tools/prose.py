@@ -27,7 +27,7 @@ GENERATED = re.compile(r"reference|values\.md|figures\.md|architectures\.md|helm
 DESIGN = re.compile(r"benchmarks|kill-matrix|proof|simulated-week|architecture|decisions/")
 """Pages for developers and reviewers, out of the users' way."""
 RECORDS = "docs/decisions/"
-"""Design pages that are checked as user pages are: each is short and read alone."""
+"""Design pages that get the checks of user pages. Each is short and read alone."""
 
 MOST_WORDS = 30
 """Of a sentence. A reader of English as a second language reads longer ones twice."""

@@ -1,7 +1,7 @@
 """Answer prompts with the published weights that a request names (`train.py` publishes them).
 
 The generator keeps no state besides the weights that it has loaded, so it can be killed and started
-again at any time. Only pods of the job should reach its port: it has no authentication.
+again at any time. It has no authentication. Only pods of the job should reach its port.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
 class Generator:
-    """A model, whose weights are those of the last request."""
+    """A model with the weights of the last request."""
 
     def __init__(self, weights: Path) -> None:
         """Load nothing yet."""
@@ -30,7 +30,7 @@ class Generator:
         """Return the tokens of one completion for each prompt, up to its end token.
 
         Raises:
-            OSError: the weights are not there.
+            OSError: the weights do not exist.
         """
         model = self._model(request["weights"])
         prompts, pad = request["prompts"], request["pad"]

@@ -2,7 +2,7 @@
 
 TRL's GRPOTrainer computes rewards, loss and step. Its `rollout_func` publishes the weights of the
 step in a folder that all pods share, and posts the prompts to a generator (`generate.py`). The
-request names the weights, so a generator that was started again gives the same completions.
+request names the weights, so a restarted generator gives the same completions.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from drumline_client.adapters.huggingface import DrumlineCallback, newest_checkp
 
 CONNECT_SECONDS, ANSWER_SECONDS = 5, 540
 PATIENCE_SECONDS = 540
-"""Ranks that stand still for `recovery.hangTimeoutSeconds` (600) would be restarted."""
+"""Less than `recovery.hangTimeoutSeconds` (600), after which ranks without progress restart."""
 KEPT = 2
-"""Published weights that stay: a generator may still load those of the step before."""
+"""Number of published weights to keep. A generator may still load those of the previous step."""
 
 
 @dataclass
@@ -41,7 +41,7 @@ class Arguments:
     data: str
     """File of JSON lines with `prompt` (text or messages) and `answer`."""
     weights: str
-    """Folder that the generators read too."""
+    """Folder that the generators also read."""
     generators: str
     """HOST:PORT of each generator, separated by commas."""
 
@@ -90,10 +90,10 @@ class Rollout:
         return {"prompt_ids": tokens, "completion_ids": completions, "logprobs": None}
 
     def _publish(self, trainer: GRPOTrainer) -> str:
-        """Write the present weights. Return their name, which all ranks wait for."""
+        """Write the present weights. Return their name on all ranks."""
         accelerator = trainer.accelerator
         state = accelerator.get_state_dict(trainer.model)  # under FSDP, ranks take part in it
-        # A name of its own: a step that is repeated after a restart may have other weights.
+        # The name is unique, because a repeated step after a restart may have other weights.
         name = f"step-{trainer.state.global_step}-{uuid.uuid4().hex[:8]}"
         if accelerator.is_main_process:
             draft = self._weights / f".{name}"
@@ -105,7 +105,7 @@ class Rollout:
         return broadcast_object_list([name])[0]
 
     def _ask(self, request: dict[str, Any], *, first: int) -> tuple[list[list[int]], str]:
-        """Post to a generator, and to the next one as long as none answers."""
+        """Post to the generators in turn, until one answers."""
         body, deadline = json.dumps(request), time.monotonic() + PATIENCE_SECONDS
         for attempt in itertools.count(first):
             generator = self._generators[attempt % len(self._generators)]

@@ -14,7 +14,7 @@ from drumline_cli.errors import NotAnswered
 
 
 async def write_suspend(client: KubeClient, *, name: str, namespace: str, suspend: bool) -> None:
-    """Write `spec.suspend`, so that it has an effect.
+    """Suspend or resume a job by one or more writes of `spec.suspend`.
 
     Args:
         client: sends the requests.
@@ -23,8 +23,8 @@ async def write_suspend(client: KubeClient, *, name: str, namespace: str, suspen
         suspend: new value of `spec.suspend`.
 
     Raises:
-        NotAnswered: the job has ended, or is as wanted already.
-        KubeError: the user may not, or there is no such job.
+        NotAnswered: the job has ended, or is already suspended or resumed.
+        KubeError: the user may not change the job, or it does not exist.
     """
     raw: dict[str, Any] = json.loads(
         await reads.get(client, TRAINING_JOBS, name=name, namespace=namespace)

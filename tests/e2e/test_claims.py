@@ -1,4 +1,4 @@
-"""Copies to and from a claim, exports of checkpoints and logs of init containers, in real pods."""
+"""Copy files, export checkpoints and read logs of init containers with real pods."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ pytestmark = pytest.mark.extended(keep=1)
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """With kubectl, as a user has it on the path."""
+    """Return a folder with kubectl. The tests add it to the PATH."""
     shutil.copy(ensure_binaries(["kubectl"], say=print)["kubectl"], tmp_path / "kubectl")
     return tmp_path
 
 
 def drumline(site: Site, folder: Path, *words: str, code: int = 0) -> str:
-    """Return the output of a command, with its errors."""
+    """Run a command. Return its standard output and standard error."""
     options = ("--kubeconfig", str(site.cluster.kubeconfig), "-n", site.namespace)
     verb, *rest = words
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""The first job of docs/laptop.md: its commands as they stand there, and what they print."""
+"""Run the commands of the first job in docs/laptop.md and check their output."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tools.cluster import kubectl
 
 ROOT = Path(__file__).parents[2]
 LOGGED_STEP = 40
-"""A step whose line the log must have."""
+"""The log must contain the line of this step."""
 COLUMNS = {"NAME", "PHASE", "REASON", "READY", "STEP", "LOSS"}
 LOG_LINE = re.compile(
     rf"step {LOGGED_STEP}/100 +loss [0-9.]+ +grad [0-9.e-]+ +[0-9.k]+ tok/s +eta [0-9:]+"
@@ -20,7 +20,7 @@ LOG_LINE = re.compile(
 
 
 def commands() -> list[list[str]]:
-    """The words of each command of the section."""
+    """Return the words of each command of the section."""
     section = (ROOT / "docs/laptop.md").read_text().split("\n## A job of your own\n")[1]
     (block,) = re.findall(r"```sh\n(.*?)```", section.split("\n## ")[0], re.DOTALL)
     return [shlex.split(line) for line in block.splitlines()]
@@ -44,5 +44,5 @@ def test_the_commands_of_the_first_job_print_what_the_page_says(site: Site) -> N
 
 
 def step(job: Json | None) -> int:
-    """The step that its status shows."""
+    """Return the step in the status of the job. 0: no step yet."""
     return int((job or {}).get("status", {}).get("step") or 0)

@@ -1,7 +1,7 @@
 """Roles on real kubelets: a launcher beside its workers, and a generator beside ranks of agents.
 
-The workers serve for ever, as `sshd` does under MPI. The launcher reads MPI's host file, asks every
-worker for its part of a sum, writes the sum and exits: the job has succeeded.
+The workers serve forever, like `sshd` under MPI. The launcher reads MPI's host file and requests a
+part of a sum from every worker. It writes the sum and exits, and the job succeeds.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Modules of transformers cut by their own plan (`tp_plan`): losses, other layouts, export."""
+"""Train modules of transformers with tensor ranks by the plan of their class (`tp_plan`)."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ ODD = {**DENSE, "num_attention_heads": 3, "num_key_value_heads": 3, "hidden_size
 KINDS: dict[str, dict[str, Any]] = {
     "llama": DENSE,
     "mistral": {**DENSE, "model_type": "mistral", "tie_word_embeddings": False, "head_dim": 8},
-    # norms of heads, which each rank applies to its own
+    # each rank normalizes its own heads
     "qwen3": {**DENSE, "model_type": "qwen3", "head_dim": 8},
-    # an embedding that scales, and whose padding gets no gradient
+    # the embedding scales, and its padding gets no gradient
     "gemma3_text": {**DENSE, "model_type": "gemma3_text", "head_dim": 8, "pad_token_id": 130},
-    # gate and up of experts in one tensor; routed alike on all ranks
+    # one tensor has gate and up of the experts; all ranks route alike
     "qwen3_moe": {**MIXTURE, "num_key_value_heads": 2, "moe_intermediate_size": 24},
-    # biases after the sum over the ranks
+    # each rank adds the biases after the sum over the ranks
     "starcoder2": {**DENSE, "model_type": "starcoder2"},
 }
 CELLS: list[tuple[str, int, dict[str, Any]]] = [
@@ -66,7 +66,7 @@ def test_losses_are_those_of_a_plain_loop(
 def test_a_checkpoint_goes_on_in_other_layouts_and_out_to_transformers(
     gangs: GangStarter, tmp_path: Path, kind: str
 ) -> None:
-    """2 tensor ranks by 2 of fsdp, then one rank, then two tensor ranks; exported in between."""
+    """Train on 2 tensor by 2 fsdp ranks, then on one rank, then on two tensor ranks. Export."""
     asked: dict[str, Any] = {
         "checkpoint": {"every_steps": 1, "keep": 4},
         "optimizer": {"schedule": "constant", "warmup_steps": 0, "weight_decay": 0.0},
@@ -107,7 +107,7 @@ def test_a_checkpoint_goes_on_in_other_layouts_and_out_to_transformers(
 def test_what_cannot_be_cut_is_refused_by_name(
     gangs: GangStarter, tmp_path: Path, model: dict[str, Any], message: str
 ) -> None:
-    """The last one has a plan that forgets the slopes of its activations."""
+    """The plan of apertus omits the parameters of its activations."""
     config = run_of(tmp_path, model, steps=1, **BY_TENSOR)
     asked = {"world_size": 2, "checkpoint_folder": tmp_path / "run"}
     with gangs.gang(train_rank, config, None, **asked) as gang:

@@ -1,7 +1,7 @@
-"""examples/grpo: TRL's GRPO on ranks under real agents, and generators beside them.
+"""Run examples/grpo: TRL's GRPO on ranks under real agents, with generators.
 
-One run is left alone. In the other one both generators and a rank are killed. The losses, rewards
-and weights of both are equal bit for bit, so each completion was made from the weights of its step.
+One run is undisturbed. In another run the test kills both generators and a rank. Losses, rewards
+and weights of both runs are equal bit by bit. So each completion used the weights of its step.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ SETTINGS = {
 
 
 def write_inputs(folder: Path) -> None:
-    """A tiny model with random weights, whose tokens are letters, and prompts."""
+    """Write prompts and a tiny model with random weights. Each token is a letter."""
     marks = {"pad_token": "<pad>", "eos_token": "<eos>"}
     vocabulary = {token: number for number, token in enumerate([*marks.values(), *LETTERS])}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, marks["pad_token"]))
@@ -77,14 +77,14 @@ def write_inputs(folder: Path) -> None:
         bos_token_id=None,
     )
     LlamaForCausalLM(config).save_pretrained(folder / "model")
-    # one epoch: the Trainer resumes a later one with the order of the first
+    # After a resume in a later epoch, the Trainer would use the order of the first epoch.
     pairs = itertools.product(LETTERS, repeat=2)
     lines = [{"prompt": "".join(pair), "answer": "a"} for pair in pairs]
     (folder / "prompts.jsonl").write_text("\n".join(map(json.dumps, lines)))
 
 
 class Gate:
-    """Stands before the generators: it passes `limit` requests on, and holds further ones."""
+    """A limit on the requests that reach the generators. It holds all further requests."""
 
     def __init__(self, *, limit: float) -> None:
         self._limit, self._passed, self._held = limit, 0, 0
@@ -113,7 +113,7 @@ class Gate:
 
 @dataclass(kw_only=True)
 class GeneratorPod:
-    """A pod of the role: the command of the example in a shell of its own."""
+    """A pod of the role. A separate shell runs the command of the example."""
 
     shell: asyncio.subprocess.Process
     port: int
@@ -127,13 +127,13 @@ class GeneratorPod:
                 assert line, "the generator ended"
 
     def kill_program(self) -> None:
-        """Kill the python process alone, as the kernel does when the memory is used up."""
+        """Kill only the Python process, like the kernel when memory runs out."""
         children = Path(f"/proc/{self.shell.pid}/task/{self.shell.pid}/children").read_text()
         (program,) = map(int, children.split())
         os.kill(program, signal.SIGKILL)
 
     async def pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Pass one request on, and its answer back. Without a generator, hang up."""
+        """Forward one request and its answer. Close the connection if no generator runs."""
         await self.gate.admit()
         try:
             there, to_there = await asyncio.open_connection("127.0.0.1", self.port)
@@ -141,7 +141,7 @@ class GeneratorPod:
             await copied(there, writer)
             sending.cancel()
             to_there.close()
-        except ConnectionError:  # refused, or reset by the end of the program
+        except ConnectionError:  # the generator does not run, or has ended
             self.gate.not_answered()
         writer.close()
 
@@ -154,7 +154,7 @@ async def copied(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> 
 
 @asynccontextmanager
 async def generators(folder: Path, count: int, gate: Gate) -> AsyncIterator[list[GeneratorPod]]:
-    """Pods of the role, ready to answer."""
+    """Start the pods of the role, and wait until they can answer."""
     (role,) = JOB["roles"]
     shell, option, script = role["command"]
     script = script.replace("/runs/code", str(PROGRAMS)).replace("python3", sys.executable)
@@ -189,7 +189,7 @@ async def generators(folder: Path, count: int, gate: Gate) -> AsyncIterator[list
 
 @asynccontextmanager
 async def trainers(folder: Path, pods: list[GeneratorPod]) -> AsyncIterator[Gang]:
-    """Two pods of a rank each, under agents."""
+    """Start two pods under agents, each with one rank."""
     write_inputs(folder)
     places = {
         "model": folder / "model",
@@ -212,7 +212,7 @@ async def trainers(folder: Path, pods: list[GeneratorPod]) -> AsyncIterator[Gang
 
 
 def result(folder: Path) -> tuple[list[dict[str, float]], dict[str, torch.Tensor]]:
-    """Losses and rewards by step, and the weights of the end."""
+    """Return losses and rewards by step, and the final weights."""
     last = folder / "checkpoints" / f"checkpoint-{STEPS}"
     history = json.loads((last / "trainer_state.json").read_text())["log_history"]
     figures = [{name: row[name] for name in ("loss", "reward")} for row in history if "loss" in row]
@@ -233,7 +233,7 @@ async def test_generators_and_ranks_are_killed_alone_and_the_result_is_the_same(
     async with generators(struck, 2, gate) as pods, trainers(struck, pods) as gang:
         pids = await gang.pids()
         await gate.until_held(2)
-        # 1. Both generators: the ranks wait in their processes, and the loops start them again.
+        # 1. Kill both generators. The ranks wait, and the loops in the pods restart the generators.
         for pod in pods:
             pod.kill_program()
         await gate.open(2 * 8)
@@ -241,7 +241,7 @@ async def test_generators_and_ranks_are_killed_alone_and_the_result_is_the_same(
         await asyncio.gather(*(pod.until_ready() for pod in pods))
         await gate.until_held(2)
         assert gang.leader.events("incident") == []
-        # 2. A rank: both start again in their pods, and the generators answer them as before.
+        # 2. Kill a rank. Both ranks restart in their pods, and the generators answer them.
         os.kill(pids[1], signal.SIGKILL)
         await gate.open(math.inf)
         incident = await gang.incident()
@@ -256,4 +256,6 @@ async def test_generators_and_ranks_are_killed_alone_and_the_result_is_the_same(
     assert all(torch.equal(weights[name], weights_again[name]) for name in weights)
     rewards = [row["reward"] for row in figures]
     assert len(rewards) == STEPS
-    assert sum(rewards[-3:]) > sum(rewards[:3])  # it learns, so the generators follow the weights
+    assert sum(rewards[-3:]) > sum(
+        rewards[:3]
+    )  # training succeeds, so the generators use new weights

@@ -158,7 +158,9 @@ def test_published_templates_give_the_tokens_and_the_masks_of_transformers(
         )
     except Exception as error:  # noqa: BLE001 - a template for parts of images, say
         pytest.skip(f"refused by transformers: {error}")
-    if TWO_TURNS[0]["content"] not in library.decode(theirs["input_ids"]):  # it takes parts only
+    if TWO_TURNS[0]["content"] not in library.decode(
+        theirs["input_ids"]
+    ):  # it accepts only lists of parts
         with pytest.raises(ConfigError, match="does not write messages of 'user'"):
             read(folder, [{"messages": TWO_TURNS}])
         return
@@ -208,7 +210,7 @@ def test_conversations_of_every_shape_are_those_of_transformers_or_refused(
             theirs = library.apply_chat_template(
                 messages, tools=tools, return_assistant_tokens_mask=marked, return_dict=True
             )
-        except Exception:  # noqa: BLE001, S112 - a template may refuse anything
+        except Exception:  # noqa: BLE001, S112 - a template may raise any error
             continue
         try:
             [(tokens, learned)] = ours(read(folder, [record]))

@@ -54,7 +54,7 @@ GATED_AT_BOUNDS: Final[Mapping[str, Json]] = {
         }.items()
     },
 }
-"""Specs or requests of Pods that our scheduling gate holds, by field."""
+"""Fields of a Pod with our scheduling gate, each at its bound. Maps a field to a spec."""
 AT_BOUNDS: Final[Mapping[str, Json]] = {
     "nodes": {"nodes": 10_000},
     "gpusPerNode": {"gpusPerNode": 64},

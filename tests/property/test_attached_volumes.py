@@ -1,4 +1,4 @@
-"""The volumes that nodes have attached: after any events, what the objects say, counted anew."""
+"""Compare the cache of attached volumes with a count from all objects, after random events."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NAMES = ("a", "b", "c", "d")
 
 
 class RandomEvents:
-    """A cluster that is told of random events, and the objects that there are."""
+    """A cache that receives random events, and the present objects."""
 
     def __init__(self, seed: int) -> None:
         self.chance = Random(seed)
@@ -52,11 +52,11 @@ class RandomEvents:
                     claims=tuple(self.chance.sample(NAMES, self.chance.randint(0, 3))),
                 )
                 old, new = self._next(self.pods, name, None if gone else pod)
-                if old is not None and new is not None:  # a bound pod stays where it is
+                if old is not None and new is not None:  # a bound pod keeps its node
                     new = self.pods[name] = structs.replace(new, node_name=old.node_name)
                 self.state.on_pod(old, new)
             case 1:
-                bound = pick([name, ""])  # a volume has one claim
+                bound = pick([name, ""])  # no two claims share a volume
                 claim = ClaimView(namespace="team", name=name, uid=name, resource_version="1",
                                   volume=bound, storage_class=pick(DRIVERS))  # fmt: skip
                 self.state.volumes.on_claim(*self._next(self.claims, name, None if gone else claim))
@@ -82,14 +82,14 @@ class RandomEvents:
         return self.chance.sample(DRIVERS, self.chance.randint(0, 2))
 
     def _next(self, by_name: dict[str, Any], name: str, new: Any) -> tuple[Any, Any]:
-        """Store an object; what was there before, and what is there now."""
+        """Store an object. Return the previous object and the new one."""
         old = by_name.pop(name, None)
         if new is not None:
             by_name[name] = new
         return old, new
 
     def attached(self, node: str) -> tuple[AttachedVolumes, ...]:
-        """Counted anew from the objects."""
+        """Count the attached volumes of a node from the objects."""
         used: dict[str, set[str]] = {}
         for pod in self.pods.values():
             for name in pod.claims if pod.node_name == node else ():
@@ -110,7 +110,7 @@ class RandomEvents:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_the_nodes_have_attached_what_the_objects_say(seed: int) -> None:
+def test_attached_volumes_equal_a_count_from_the_objects(seed: int) -> None:
     events = RandomEvents(seed)
     for _ in range(60):
         events.happens()

@@ -46,7 +46,7 @@ def test_a_drained_queue_empties_starts_nothing_and_a_cache_changes_nothing(seed
 
 
 def lowered(seed: int) -> World:
-    """In the same worlds quotas fall below use, and most queues take the excess back."""
+    """Return the same world with lowered quotas. Most queues evict the excess."""
     chance, given = Random(seed), drained(seed)
     queues = tuple(
         replace(
@@ -62,7 +62,7 @@ def lowered(seed: int) -> World:
 
 
 def evicted_for_quota(seeds: Iterable[int]) -> int:
-    """How many gangs leave for a lowered quota; each cycle is judged."""
+    """Judge each cycle. Return the number of gangs that leave because of a lowered quota."""
     count = 0
     for seed in seeds:
         item = lowered(seed)
@@ -79,5 +79,5 @@ def evicted_for_quota(seeds: Iterable[int]) -> int:
     return count
 
 
-def test_what_runs_above_a_lowered_quota_leaves_and_nobody_else() -> None:
+def test_only_gangs_above_a_lowered_quota_leave() -> None:
     assert evicted_for_quota([*range(120), 823]) > 10

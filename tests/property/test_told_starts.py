@@ -1,10 +1,10 @@
-"""A waiting job has one expected start, whoever is asked.
+"""All commands show the same expected start of a waiting job.
 
-Asked are its status, list, queue, why, share, top, the page and decide.
+The commands are list, queue, why, share, top, the page and decide.
 
-A seed makes a small cluster (`told_clusters`), and the real operator writes statuses. Then each
-command is given the same objects, and what it shows of each waiting job is compared with the
-status. `drumline decide` computes the start once more from objects without statuses.
+A seed makes a small cluster (`told_clusters`), and the real operator writes statuses. Each command
+gets the same objects. The test compares its start of each waiting job with the status.
+`drumline decide` computes the start again from objects without statuses.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Commands of user pages are parsed, and their outputs are those of golden files.
+"""Parse the commands of user pages, and compare their outputs with golden files.
 
-A block of the language `console` has commands after a prompt, and their output. `...` stands for
-lines, or for the end of a line, that the page leaves out. Other blocks show no output: `sh` has
-commands alone, `text` has layouts of folders and formulas.
+A `console` block has commands after a prompt, and their output. `...` replaces omitted lines or the
+end of a line. Other blocks show no output: `sh` has only commands, and `text` has layouts of
+folders and formulas.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ TEXTS = {
     "simulation.md": 1,  # compared in tests/unit/simulator/test_page.py
     "training.md": 1,  # a diagram
 }
-"""Blocks that are neither commands nor a language, by page. A new one must not show an output."""
+"""Number of `text` blocks by page. Such a block must not show an output."""
 
 
 def words(line: str) -> str:
@@ -52,7 +52,7 @@ GOLDEN = {
 
 
 def outputs(page: str) -> Iterator[str]:
-    """The lines of output of a page's `console` blocks."""
+    """Yield the lines of output in the `console` blocks of a page."""
     for language, body in BLOCK.findall(PAGES[page].read_text()):
         continues = False
         for line in body.splitlines() if language == "console" else ():
@@ -63,22 +63,17 @@ def outputs(page: str) -> Iterator[str]:
 
 
 def commands(page: str) -> Iterator[list[str]]:
-    """The words of each `drumline` command in a page's blocks, without the program's name."""
-    for language, body in BLOCK.findall(PAGES[page].read_text()):
-        if language not in {"sh", "bash", "console"}:
-            continue
-        for line in body.replace("\\\n", " ").splitlines():
-            command = PROMPT.sub("", line.strip())
-            if command.startswith("drumline "):
-                shell = shlex.shlex(command, posix=True, punctuation_chars="|>&;")
-                shell.whitespace_split = True
-                words = list(shell)
-                ends = [at for at, word in enumerate(words) if word in {"|", ">", "&&", ";"}]
-                yield words[1 : min(ends, default=len(words))]
+    """Yield the words of each `drumline` command in a page, without `drumline`."""
+    for command in lines_of(page, "drumline"):
+        shell = shlex.shlex(command, posix=True, punctuation_chars="|>&;")
+        shell.whitespace_split = True
+        words = list(shell)
+        ends = [at for at, word in enumerate(words) if word in {"|", ">", "&&", ";"}]
+        yield words[1 : min(ends, default=len(words))]
 
 
 def settings(page: str) -> Iterator[tuple[str | None, list[str]]]:
-    """The preset and settings of each run of the trainer that needs no file to be read."""
+    """Yield preset and settings of each trainer command that reads no file."""
     for language, body in BLOCK.findall(PAGES[page].read_text()):
         for line in body.replace("\\\n", " ").splitlines() if language != "text" else ():
             _, module, rest = line.partition(" -m drumline_trainer ")
@@ -91,13 +86,14 @@ def settings(page: str) -> Iterator[tuple[str | None, list[str]]]:
 
 HELM_SETTING = re.compile(r"--set(?:-string|-json|-file)? '?([\w.]+)")
 OUR_KIND = re.compile(r"\b(?:training\w+|gpu-?pools?\w*)(?=[\s,/.]|$)", re.IGNORECASE)
+SHELL = {"sh", "bash", "console"}
 JSONPATH = re.compile(r"(trainingjob|trainingqueue|gpupool)s?[ /]\S+ .*jsonpath=\'?\{\.([\w.]+)\}")
 
 
 def lines_of(page: str, program: str) -> Iterator[str]:
-    """The commands of a program in a page's blocks, each on one line."""
+    """Yield the commands of a program in a page, each on one line."""
     for language, body in BLOCK.findall(PAGES[page].read_text()):
-        for line in body.replace("\\\n", " ").splitlines() if language != "yaml" else ():
+        for line in body.replace("\\\n", " ").splitlines() if language in SHELL else ():
             command = PROMPT.sub("", line.strip()).partition("   # ")[0]
             if command.startswith(f"{program} "):
                 yield command
@@ -157,16 +153,19 @@ def test_every_value_that_helm_sets_is_one_of_the_chart(page: str) -> None:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_every_kind_and_field_that_kubectl_reads_is_ours(page: str) -> None:
+    specs = [each.manifest()["spec"] for each in DEFINITIONS]
     names = {
         name
-        for each in DEFINITIONS
-        for names in [each.manifest()["spec"]["names"]]
-        for name in (names["plural"], names["singular"], *names.get("shortNames", ()))
+        for spec in specs
+        for name in (
+            spec["names"]["plural"],
+            spec["names"]["singular"],
+            *spec["names"].get("shortNames", ()),
+        )
     }
     schemas = {
-        names["singular"]: each.manifest()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
-        for each in DEFINITIONS
-        for names in [each.manifest()["spec"]["names"]]
+        spec["names"]["singular"]: spec["versions"][0]["schema"]["openAPIV3Schema"]
+        for spec in specs
     }
     for command in lines_of(page, "kubectl"):
         assert {kind.lower() for kind in OUR_KIND.findall(command)} <= names, command

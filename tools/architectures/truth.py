@@ -66,7 +66,7 @@ class Outcome:
     reason: str = ""
     """Why it is not trained; empty: it is."""
     tensor: str = ""
-    """How two ranks of the tensor axis train it: YES, or why not."""
+    """YES if two tensor ranks train it, otherwise the reason."""
 
     @property
     def trains(self) -> bool:
@@ -80,7 +80,7 @@ def model_types() -> list[str]:
 
 
 def configuration(described: Any) -> TrainerConfig:
-    """A run of a tiny model, by fsdp."""
+    """Return the configuration of a run of a tiny model with fsdp."""
     raw = described.to_dict()
     text = json.dumps({"model_type": described.model_type, **raw}, default=str)
     return TrainerConfig.from_dict(
@@ -130,7 +130,7 @@ def _outcome(name: str, placement: Placement) -> Outcome:
 
 
 def _by_tensor(config: TrainerConfig, placement: Placement, losses: Sequence[float]) -> str:
-    """Train by the plan of the library; YES if the losses are those of the plain loop."""
+    """Train by the library's plan. Return YES if the losses equal those of the plain loop."""
     degrees = replace(config.parallelism, tensor=placement.world_size)
     config = replace(config, parallelism=degrees)
     try:

@@ -1,21 +1,20 @@
-"""Errors of expected starts on the example's trace, beside what other forecasters can reach.
+"""Compare the errors of expected starts on the example's trace with other forecasters.
 
-`make bench WHAT=forecast_bound`. Three median errors stand side by side: that of the operator, that
-of a forecaster who knows every run time but no later job (`knowing`), and the least that any
-forecaster has who does not know which jobs will come. The last one is computed as follows.
+`make bench WHAT=forecast_bound` prints three median errors. The first is that of the operator. The
+second is that of a forecaster which knows every run time but no later job (`knowing`). The third is
+a lower bound for all forecasters that do not know the later jobs.
 
-The trace is simulated again and again up to a moment, each time with other later jobs: the same
-moments of submission, each with a random job of the trace. The waits of jobs that are pending at
-that moment then differ, and no forecast made at it can be near all of them.
+For the bound, the trace is simulated many times up to a moment, each time with other later jobs.
+Their submission times stay the same, and each one is a random job of the trace. The waits of the
+jobs that are pending at the moment then differ. No single forecast is near all of them.
 
     future    1      2      3      4       5
     wait    600 s  660 s  900 s  2400 s  7200 s  -> within 25 %: 600 to 900 s with 720 s, 3 of 5
 
 For an error e, the share of waits within e of the best forecast of each job is the most that a
-forecaster reaches. It may know all run times, all later moments of submission, and this
-distribution. The bound is the least e at which the share reaches a half. The best forecast is
-chosen after the waits are known, and a wait beyond the horizon counts as forecast, so the bound is
-too low rather than too high.
+forecaster reaches. It may know all run times, all later submission times, and this distribution.
+The bound is the least e at which the share reaches a half. The best forecast is chosen after the
+waits are known, and a wait beyond the horizon counts as forecast. So the bound can only be too low.
 """
 
 from __future__ import annotations
@@ -72,7 +71,7 @@ def _most_within(waits: Sequence[float | None], *, error: float) -> int:
 
 
 def knowing(arrivals: Iterable[Arrival]) -> Callable[[CycleInput], Sequence[ExpectedStart]]:
-    """Return a forecaster that knows the run time of each job, and no job that comes later."""
+    """Return a forecaster that knows the run time of each job, but no later job."""
     seconds = {job.gang.uid: job.duration_seconds for job in arrivals}
 
     def forecast(cycle: CycleInput) -> Sequence[ExpectedStart]:
@@ -106,10 +105,15 @@ def knowing(arrivals: Iterable[Arrival]) -> Callable[[CycleInput], Sequence[Expe
 
 
 def waits_of(
-    arrivals: Sequence[Arrival], *, moment: float, futures: int, horizon: float, seed: int
+    setup: cluster_file.Setup,
+    arrivals: Sequence[Arrival],
+    *,
+    moment: float,
+    futures: int,
+    horizon: float,
+    seed: int,
 ) -> list[list[float | None]]:
-    """Return the waits of the jobs that are pending at a moment, in so many futures."""
-    setup = cluster_file.parse((_EXAMPLE / "cluster.yaml").read_text(), file="cluster.yaml")
+    """Return the waits of the jobs that are pending at a moment, in `futures` futures."""
     waits: dict[str, list[float | None]] = {}
     for number in range(futures):
         outcome = simulate(
@@ -144,7 +148,7 @@ def _with_other_future(
 
 
 def main() -> None:
-    """Print our error, that of a forecaster who knows all run times, and the bound."""
+    """Print the error of the operator, the error with known run times, and the bound."""
     parser = argparse.ArgumentParser(prog="forecast_bound", description=main.__doc__)
     parser.add_argument("--every-hours", type=float, default=6.0)
     parser.add_argument("--futures", type=int, default=16)
@@ -158,14 +162,22 @@ def main() -> None:
     arrivals = to_arrivals(jobs, cluster=setup.cluster, default_queue="", file="trace.csv")
     every = chosen.every_hours * HOUR_SECONDS
     rows = [
-        _row("the operator", _told(arrivals, every=every, forecaster=None), goal="<= 25 %"),
-        _row("knows run times", _told(arrivals, every=every, forecaster=knowing(arrivals))),
+        _row(
+            "the operator",
+            median_error(setup, arrivals, every=every, forecaster=None),
+            goal="<= 25 %",
+        ),
+        _row(
+            "knows run times",
+            median_error(setup, arrivals, every=every, forecaster=knowing(arrivals)),
+        ),
     ]
     waits: list[list[float | None]] = []
     moment = every
     last = min(chosen.until_hours * HOUR_SECONDS, max(job.gang.queued_at for job in arrivals))
     while moment <= last:
         waits += waits_of(
+            setup,
             arrivals,
             moment=moment,
             futures=chosen.futures,
@@ -176,15 +188,15 @@ def main() -> None:
         print(f"up to hour {moment / HOUR_SECONDS:g}: {len(waits)} jobs, {bound:.1f} %", flush=True)
         moment += every
     if waits:
-        rows.append(_row("least of any without later jobs", 100 * least_error(waits)))
+        rows.append(_row("least of any without later jobs", least_error(waits)))
     publish("forecast_bound", rows)
 
 
 def _row(name: str, error: float, *, goal: str = "") -> Row:
-    met = error <= 25.0 if goal else None
+    met = error <= 0.25 if goal else None
     return Row(
         name=f"median error of expected starts: {name}",
-        value=error,
+        value=100 * error,
         unit="%",
         goal=goal,
         met=met,
@@ -192,14 +204,21 @@ def _row(name: str, error: float, *, goal: str = "") -> Row:
     )
 
 
-def _told(
+def median_error(
+    setup: cluster_file.Setup,
     arrivals: Sequence[Arrival],
     *,
     every: float,
     forecaster: Callable[[CycleInput], Sequence[ExpectedStart]] | None,
 ) -> float:
-    """Return the median error in percent; None: the operator's forecaster."""
-    setup = cluster_file.parse((_EXAMPLE / "cluster.yaml").read_text(), file="cluster.yaml")
+    """Return the median error of forecasts, as a share of the wait.
+
+    Args:
+        setup: cluster, policy and execution of the simulation.
+        arrivals: all jobs.
+        every: seconds between two forecasts.
+        forecaster: makes the forecasts. None: the operator's forecaster, with its corrections.
+    """
     recorder = ForecastRecorder(every_seconds=every)
     if forecaster is not None:
         recorder = ForecastRecorder(every_seconds=every, forecaster=forecaster, corrects=False)
@@ -211,7 +230,7 @@ def _told(
         recorder=recorder,
     )
     error = calibration(outcome.forecasts).median_error
-    return 100 * error if error is not None else inf
+    return inf if error is None else error
 
 
 if __name__ == "__main__":

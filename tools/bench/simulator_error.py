@@ -7,8 +7,9 @@ begins anew, as a template without the client does. The simulator gets the same 
 and two constants that were set before any run: half a second from an event to its cycle, one from
 a place to a pod that runs. What is compared are makespan, mean wait and GPU-hours.
 
-It also compares each expected start in the statuses with the start that followed. All commands show
-the status (tests/property/test_told_starts.py). Limits are 1 to 3 times the run times.
+It also compares the expected starts in the statuses with the actual starts. All commands show the
+expected start of the status (tests/property/test_told_starts.py). Time limits are 1 to 3 times the
+run times.
 
     make bench WHAT=simulator_error ARGS='--jobs 100 --load 3'
 """
@@ -60,7 +61,7 @@ SHORTEST_SECONDS: Final = 55.0
 LONGEST_SECONDS: Final = 210.0
 LIMIT_SECONDS: Final = 1200.0
 GRACE_SECONDS: Final = 30.0
-"""Added to the limits of jobs, for the start and the end of their pods."""
+"""Time for the start and the end of pods. It is added to the limits of jobs."""
 GOAL_PERCENT: Final = 10.0
 STARTS_GOAL_PERCENT: Final = 25.0
 QUOTAS: Final = {"large": 32, "long": 16, "small": 16}
@@ -98,7 +99,9 @@ def main() -> None:
     """Run the trace live, simulate it, print both."""
     parser = argparse.ArgumentParser(prog="simulator_error", description=main.__doc__)
     parser.add_argument("--jobs", type=int, default=JOBS)
-    parser.add_argument("--load", type=float, default=LOAD, help="of what there is room for")
+    parser.add_argument(
+        "--load", type=float, default=LOAD, help="requested GPU time / available GPU time"
+    )
     chosen = parser.parse_args()
     jobs = trace(chosen.jobs, load=chosen.load)
     with furnished("simulator", _objects()) as cluster, tempfile.TemporaryDirectory() as folder:
@@ -111,9 +114,9 @@ def main() -> None:
 
 
 def trace(count: int, *, load: float = LOAD) -> list[TraceJob]:
-    """Return a synthetic trace in fast motion, with jobs of a length that can be timed.
+    """Return a synthetic trace in fast motion. No job is too short or too long to be timed.
 
-    More load brings the same jobs closer together.
+    With a higher load, the submission times of the same jobs are closer together.
     """
     jobs = synthetic.trace(
         seed=SEED, jobs=count, gpus=NODES * NODE_GPUS, queues=list(QUOTAS), load=LOAD
@@ -189,7 +192,7 @@ def rows(*, live: Measures, simulated: Measures) -> list[Row]:
 
 
 def told_rows(live: Measures) -> list[Row]:
-    """How far expected starts in the statuses were off."""
+    """Return the errors of the expected starts in the statuses."""
     lines: list[Row] = []
     for name, told in (("first", live.first), ("every", live.every)):
         if told is None or told.median_error is None or told.by_p90 is None:
@@ -321,7 +324,7 @@ class _Recorder:
             job.ending = self.tasks.create_task(self._end(job))
 
     def take_job(self, event: Event[TrainingJobView]) -> None:
-        """The status of a job has changed, or it is over."""
+        """Record a new status of a job, or its end."""
         if event.change is not Change.DELETED:
             self.jobs[event.view.name].see(codec.status_of(event.view), now=time.time())
         if event.change is Change.DELETED or not codec.status_of(event.view).get("finishedAt"):

@@ -41,7 +41,7 @@ KUBECONFORM_VERSION = "0.8.0"
 VERSITYGW_VERSION = "1.8.0"
 
 _FURTHER_SECONDS = 45
-"""For each further program of a shared build."""
+"""Build time of each further program in a shared build."""
 
 Say = Callable[[str], None]
 
@@ -216,7 +216,7 @@ def missing(names: Iterable[str]) -> list[Binary]:
 def build_estimate_seconds(binaries: Iterable[Binary]) -> int:
     """Return how long a cold build of these programs takes on two idle cores.
 
-    Programs that share packages take the time of the longest one, and less for each further one.
+    Programs that share packages take the time of the longest one. Each further one adds less.
     """
     known = list(binaries)
     shared = [binary.build_seconds for binary in known if binary.shares]

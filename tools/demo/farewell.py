@@ -23,7 +23,7 @@ OWN_SCRIPT = (
     f" --image {TRAINER_IMAGE} --claim {SITE_PACKAGES_CLAIM}=/opt/site-packages"
     " -- python3 train.py"
 )
-"""The trainer's image, with the packages of this checkout such as torch."""
+"""Command for a user's script. The trainer's image mounts the packages of this checkout."""
 _HEAD = ("job", "phase", "steps", "loss", "checkpoints kept", "waited", "ran", "where")
 
 
@@ -78,7 +78,7 @@ def around(cluster: Cluster, *, first_job: str, down: str) -> list[str]:
         "A job of your own:",
         f"  kubectl apply -n {NAMESPACE} -f examples/first-job.yaml",
         f"  kubectl get trainingjobs -n {NAMESPACE} --watch",
-        "Your own script, train.py of a folder:",
+        "To run train.py of your folder FOLDER:",
         f"  {OWN_SCRIPT}",
         f"When you have seen enough: {down}",
     ]

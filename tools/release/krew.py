@@ -1,7 +1,7 @@
-"""The plugin of kubectl for krew: an archive with the wheel and a launcher, and its manifest.
+"""Build the kubectl plugin for krew: an archive with the wheel and a launcher, and its manifest.
 
 Krew unpacks the archive and links the launcher as `kubectl-drumline`. The launcher runs the wheel
-beside it with uv, which keeps an environment for it, so the plugin needs uv and nothing else.
+beside it with uv, which caches an environment for it. So the plugin needs only uv.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LAUNCHER = "kubectl-drumline"
 MANIFEST = "krew-drumline.yaml"
 _SCRIPT = """\
 #!/bin/sh
-# krew links to this file: the wheel lies beside its target
+# krew links to this file. The wheel is beside the target of the link.
 here="$(dirname "$(readlink -f "$0")")"
 if ! command -v uv >/dev/null 2>&1; then
   echo "kubectl drumline: uv is missing. Install uv, or run: pipx install '$here/{wheel}[cli]'" >&2
@@ -36,9 +36,8 @@ def write_plugin(folder: Path, wheel: Path, *, source: Source, address: str | No
     Args:
         folder: the release; both files are written there.
         wheel: of the command line.
-        source: the commit; its time is that of all entries, so equal files give equal bytes.
-        address: URL of the folder that will serve the release; None: the manifest names a place to
-            be filled in, since the release does not know where it will be served.
+        source: the commit. All entries have its time, so equal files give equal bytes.
+        address: URL of the folder that will serve the release. None: a placeholder.
     """
     archive = folder / f"{LAUNCHER}-{source.version}.tar.gz"
     archive.write_bytes(packed(wheel, epoch=source.epoch))
@@ -68,15 +67,13 @@ def packed(wheel: Path, *, epoch: int) -> bytes:
 
 def manifest(*, version: str, uri: str, sha256: str) -> dict[str, object]:
     """Return the Plugin object that krew reads."""
-    platforms = [
-        {
-            "selector": {"matchExpressions": [{"key": "os", "operator": "In", "values": systems}]},
-            "uri": uri,
-            "sha256": sha256,
-            "bin": LAUNCHER,
-        }
-        for systems in [["linux", "darwin"]]
-    ]
+    systems = {"key": "os", "operator": "In", "values": ["linux", "darwin"]}
+    platform = {
+        "selector": {"matchExpressions": [systems]},
+        "uri": uri,
+        "sha256": sha256,
+        "bin": LAUNCHER,
+    }
     return {
         "apiVersion": "krew.googlecontainertools.github.com/v1alpha2",
         "kind": "Plugin",
@@ -87,6 +84,6 @@ def manifest(*, version: str, uri: str, sha256: str) -> dict[str, object]:
             "description": "Submits TrainingJobs, follows their logs, and explains why they wait,"
             " where they run and what they cost.",
             "caveats": "Needs uv on the PATH.",
-            "platforms": platforms,
+            "platforms": [platform],
         },
     }

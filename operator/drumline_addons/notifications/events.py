@@ -135,7 +135,7 @@ class Patience:
         refused_seconds: time for which a job waits that somebody has to change.
         forecast_seconds: time for which a preempted job's message waits for its forecast. The
             operator makes forecasts about every minute.
-        move_seconds: time for which a job may take to move to nodes that are held for it.
+        move_seconds: time that a job may take to move to nodes that are held for it.
         idle_seconds: time after a message about an idle job within which it is not repeated.
     """
 

@@ -70,7 +70,7 @@ def receive(path: Path, offset: int) -> None:
 
 
 def finish(path: Path, size: int, changed: int) -> None:
-    """Give the file its name, if all of it is there.
+    """Rename the partial file to its final name if it is complete.
 
     Args:
         path: name of the file.

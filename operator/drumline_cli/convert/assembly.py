@@ -106,8 +106,8 @@ def job_of_roles(
 ) -> Conversion:
     """Return the job of the role that trains.
 
-    Roles with as many GPUs a pod are further pods of it, the others are roles of the job. These
-    find the others where the kubelet starts the commands alone, so then no agent does.
+    Roles with the same number of GPUs per pod become further pods of it. The others become roles of
+    the job. In a job with roles, the kubelet starts all commands without an agent.
 
     Args:
         document: the object to convert.
@@ -196,9 +196,9 @@ def _roles(
 
 
 def finished(document: Fields, metadata: Json, spec: Json, *, wanted: Wanted) -> Conversion:
-    """Return the conversion, held against the API's models and rules.
+    """Check the job against the API's models and rules. Return the conversion.
 
-    What nobody has read is noted.
+    The notes list all fields that no converter has read.
 
     Args:
         document: the object to convert.

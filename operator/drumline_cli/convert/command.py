@@ -141,7 +141,7 @@ def _check_size(raw: object, *, file: str) -> None:
 def convert_document(
     raw: Mapping[str, Any], *, group: str, kind: str, wanted: Wanted
 ) -> Conversion | None:
-    """Return the object as a TrainingJob, or None for a kind that is none of ours to convert.
+    """Return the object as a TrainingJob, or None if the kind has no converter.
 
     Args:
         raw: the object to convert.
@@ -150,7 +150,7 @@ def convert_document(
         wanted: choices from the command line.
 
     Raises:
-        ConversionError: no TrainingJob can be made of it.
+        ConversionError: the object cannot become a TrainingJob.
     """
     convert = CONVERTERS.get((group, kind))
     return None if convert is None else convert(Fields(raw, notes=Notes()), wanted)

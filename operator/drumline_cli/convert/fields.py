@@ -17,7 +17,7 @@ _NUMBER: Final = re.compile(r"-?[0-9]{1,18}")
 
 
 class Fields:
-    """A mapping of the input at a path. `to` of a reader is where the value goes, for the notes.
+    """A mapping of the input at a path. Notes show `to`, the destination of a value.
 
     Args:
         raw: the mapping.

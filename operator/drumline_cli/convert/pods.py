@@ -137,7 +137,7 @@ def gpus_of(pod_template: Fields) -> int:
 
 
 def launch_fields(words: Sequence[str], *, gpus: int, path: str, fields: Fields) -> Json:
-    """`launch` for a command, which has to behave as it did: it was started once a pod.
+    """Return `launch` so that a command behaves as before. It was started once per pod.
 
     Args:
         words: the command.

@@ -36,7 +36,7 @@ def cloned(job: Json, *, name: str, changes: Sequence[str], command: Sequence[st
         command: instead of the template's command and arguments; empty: these stay.
 
     Raises:
-        BadInput: a change is not of its form, or both jobs would write to one checkpoint.
+        BadInput: a change has the wrong form, or both jobs would write to one checkpoint.
     """
     # The original must stay as it is, so the spec is copied deeply.
     spec: Json = copy.deepcopy(job["spec"])

@@ -203,7 +203,7 @@ async def stream_log(
     take: Callable[[LogLine], None],
     container: str = CONTAINER,
 ) -> None:
-    """Hand every line of a pod's log behind `since` to `take`; returns at the log's end.
+    """Pass every line of a pod's log after `since` to `take`. Return at the log's end.
 
     Lines over 64 KiB are left out. Lines of an init container start with its name.
 
@@ -217,7 +217,7 @@ async def stream_log(
         container: name of the container.
 
     Raises:
-        KubeError: it was refused or broke off.
+        KubeError: the request failed, or the connection ended.
     """
     # Timestamps come from the kubelet. They make the log resumable after a lost connection.
     query = {"container": container, "timestamps": "true"}

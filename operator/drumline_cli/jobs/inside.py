@@ -117,7 +117,7 @@ def copy_of(source: str, target: str) -> Copy:
 
 
 def shell_arguments(pod: str, command: Sequence[str], *, terminal: bool) -> list[str]:
-    """`kubectl exec`, with a terminal where there is one here.
+    """Return the arguments of `kubectl exec`, with a terminal if this process has one.
 
     Args:
         pod: name of the Pod.

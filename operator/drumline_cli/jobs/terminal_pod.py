@@ -26,7 +26,7 @@ def has_terminal(job: Json) -> bool:
 
 
 async def resume_idle(client: KubeClient, job: Json, *, say: Say) -> None:
-    """Queue a job again that was suspended because nobody used its terminal; others stay.
+    """Resume a job that was suspended because nobody used its terminal. Skip other jobs.
 
     Args:
         client: sends the requests.
@@ -34,7 +34,7 @@ async def resume_idle(client: KubeClient, job: Json, *, say: Say) -> None:
         say: prints a line for the user.
 
     Raises:
-        NotAnswered: the user may not.
+        NotAnswered: the user may not resume it.
     """
     name, namespace = str(job["metadata"]["name"]), str(job["metadata"]["namespace"])
     status = cast("Json", job.get("status") or {})

@@ -87,7 +87,7 @@ async def from_cluster(
         own: namespace of the workload, and of the jobs if other namespaces may not be read.
 
     Raises:
-        NotAnswered: the jobs cannot be read, or, where they are wanted, the nodes or the workload.
+        NotAnswered: the jobs, or wanted nodes or a wanted workload, cannot be read.
     """
     # Phase 1: several commands need pools, because pools define the unit of GPUs.
     want_pools = wanted.nodes or wanted.places or wanted.queues or wanted.pods
@@ -302,7 +302,7 @@ class _Typed(msgspec.Struct, frozen=True):
 
 
 def from_documents(texts: Sequence[bytes], *, as_of: float) -> ClusterObjects:
-    """Return the objects of what `kubectl get -o json` printed.
+    """Return the objects in outputs of `kubectl get -o json`.
 
     Raises:
         BadInput: an object is not valid JSON of Kubernetes.

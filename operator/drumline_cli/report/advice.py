@@ -30,7 +30,7 @@ _SUSPECT_INCIDENTS: Final = 3
 def next_steps(
     job: TrainingJob, *, incidents: tuple[IncidentReport, ...], budgets: tuple[RestartBudget, ...]
 ) -> tuple[str, ...]:
-    """Sentences, the most urgent first; none when there is nothing to do.
+    """Return sentences, the most urgent first. Empty: the user has nothing to do.
 
     Args:
         job: the TrainingJob.

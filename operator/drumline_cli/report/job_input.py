@@ -53,7 +53,7 @@ def job_input(
         remarks: remarks about the source.
 
     Raises:
-        ApiError: a field of the job or of an event is not what its kind says; names the field.
+        ApiError: a field of the job or of an event is not valid. The message names the field.
     """
     metadata = _converted(raw, Identity).metadata
     parsed = [_converted(event, StoredEvent) for event in events]

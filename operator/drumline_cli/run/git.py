@@ -68,8 +68,8 @@ def ask_git(
         arguments: arguments of git.
         at: the folder it is run in.
         environment: environment variables of this process; git's own variables in it do not count.
-        missing: what to say where git is not installed.
-        given: its standard input.
+        missing: message if git is not installed.
+        given: standard input of git.
 
     Raises:
         BadInput: git is not installed, or a filter has a name that cannot be switched off.

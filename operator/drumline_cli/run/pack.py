@@ -84,7 +84,7 @@ def pack(
         limits: limits of the place where it is kept.
 
     Raises:
-        BadInput: there are none, too many or too large ones, or one that cannot be carried.
+        BadInput: the folder has no files, too many or too large files, or an unsupported file.
     """
     # An empty archive would fail only in the pods.
     if not paths:

@@ -112,8 +112,8 @@ async def create_job(
 ) -> None:
     """Create the code, then the job, then make the job the owner of the code.
 
-    The code is collected with the last job that owns it. It is there before the job, so that no pod
-    waits for it; what is left over where the job is refused is taken back.
+    The code exists before the job, so that no pod waits for it. If the job is refused, the code is
+    deleted again. Otherwise Kubernetes deletes it with the last job that owns it.
 
     Args:
         client: sends the requests.

@@ -150,7 +150,7 @@ def shell_request(
         letters: random letters of the name.
 
     Raises:
-        BadInput: the image is missing, an argument is not of its form, or is about a job.
+        BadInput: the image is missing, or an argument is not valid or needs a job.
     """
     if chosen.rank is not None or chosen.delete:
         raise BadInput("no job is given, but --rank and --delete need one: drumline shell JOB")

@@ -99,7 +99,7 @@ class _Bar:
     name: str
     used: float
     of: float | None
-    """None if it is not readable."""
+    """Total. None: it is not readable."""
     remark: str
 
 

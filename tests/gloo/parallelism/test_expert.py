@@ -27,7 +27,7 @@ from drumline_trainer.sharding.slices import Cut
 from drumline_trainer.sharding.world import World
 from tests.gloo.gang import GangStarter
 
-pytestmark = pytest.mark.extended  # layouts with ep2 are in `make test`
+pytestmark = pytest.mark.extended  # `make test` runs the layouts with ep2
 
 CPU = torch.device("cpu")
 RANKS = 4

@@ -1,4 +1,4 @@
-"""A job goes where its bound volume can be mounted and attached."""
+"""Place a job on a node that can mount and attach its bound volume."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DRIVER = "disks.example.com"
 
 
 def bound_volume(site: Site, **source: Json) -> str:
-    """The name of a volume that is bound to the claim `data`."""
+    """Create a volume that is bound to the claim `data`, and return its name."""
     name = f"{site.namespace}-data"
     common: Json = {"accessModes": ["ReadWriteMany"], "storageClassName": ""}
     claim: Json = {"namespace": site.namespace, "name": "data"}
@@ -29,7 +29,7 @@ def bound_volume(site: Site, **source: Json) -> str:
 
 @pytest.fixture
 def local_volume(site: Site) -> Iterator[str]:
-    """The name of a volume that only the last node can mount."""
+    """Yield the name of a volume that only the last node can mount."""
     labels = site.kube.get("nodes", site.nodes[3])["metadata"]["labels"]
     here: Json = {"key": "kubernetes.io/hostname", "operator": "In"}
     here["values"] = [labels["kubernetes.io/hostname"]]
@@ -41,7 +41,7 @@ def local_volume(site: Site) -> Iterator[str]:
 
 @pytest.fixture
 def disk(site: Site) -> Iterator[str]:
-    """The name of a disk that only the last node can still attach."""
+    """Yield the name of a disk. Only the last node has a free attachment."""
     name = bound_volume(site, csi={"driver": DRIVER, "volumeHandle": site.namespace})
     for node in site.nodes:
         count = 1 if node == site.nodes[3] else 0

@@ -11,7 +11,7 @@ from tests.property.invariants.quota import QueueShares, shares_of
 
 
 def queue_eviction_violations(*, snapshot: Snapshot, decisions: Decisions, now: float) -> list[str]:
-    """Gangs that leave and need not, that stay and must not, or that are told two things."""
+    """Return gangs that leave or stay without a reason, or that get two orders."""
     drained = {queue.name for queue in snapshot.queues if queue.drained}
     leave = {eviction.uid for eviction in decisions.evictions}
     stay = set(decisions.stay)
@@ -26,14 +26,14 @@ def queue_eviction_violations(*, snapshot: Snapshot, decisions: Decisions, now: 
         if uid in leave and (not has_to or held.leaving or held.is_residual):
             said.append(f"{key} leaves, and its queue is not drained or it leaves already")
         if uid not in leave and has_to and not (held.leaving or held.is_residual):
-            said.append(f"{key} goes on in drained queue {held.gang.queue}")
+            said.append(f"{key} continues in drained queue {held.gang.queue}")
         if held.departs and (uid in stay) == has_to:
-            said.append(f"{key} is chosen to stay in a drained queue, or to leave one that is open")
+            said.append(f"{key} stays in a drained queue, or leaves an open queue")
     return said
 
 
 def _excess(snapshot: Snapshot, *, gone: set[str], now: float) -> set[str]:
-    """Return the gangs that leave because a quota was lowered, one by one by definition."""
+    """Return the gangs that leave because a quota was lowered, by their definition."""
     queues = tuple(replace(queue, nominal=queue.lasting) for queue in snapshot.queues)
     named = {queue.name: queue for queue in queues}
     leave: set[str] = set()

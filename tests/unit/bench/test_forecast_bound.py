@@ -1,4 +1,4 @@
-"""The least error of a forecaster, and one that knows every run time."""
+"""Test the least error of a forecaster, and a forecaster that knows every run time."""
 
 from __future__ import annotations
 
@@ -6,13 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from drumline_scheduler.forecast.accuracy import calibration
-from drumline_simulator.engine.forecast_recorder import ForecastRecorder
-from drumline_simulator.engine.simulation import simulate
 from drumline_simulator.input import cluster_file
 from drumline_simulator.input.conversion import to_arrivals
 from drumline_simulator.input.trace import TraceJob
-from tools.bench.forecast_bound import knowing, least_error
+from tools.bench.forecast_bound import knowing, least_error, median_error
 
 CLUSTER = """
 pools: [{name: gpus, nodes: [{count: 1, gpus: 8}]}]
@@ -37,10 +34,10 @@ def test_the_least_error_meets_half_of_all_waits(
 
 
 @pytest.mark.parametrize(("later", "error"), [((), 0.0), ((500.0,), 0.5)])
-def test_who_knows_all_run_times_errs_by_later_jobs_alone(
+def test_known_run_times_err_only_because_of_later_jobs(
     later: tuple[float, ...], error: float
 ) -> None:
-    """Job 2 waits for 1,000 s. A later job that comes first doubles that."""
+    """Job 2 waits for 1,000 s. A later job of higher priority doubles its wait."""
     setup = cluster_file.parse(CLUSTER, file="cluster")
     first = TraceJob(
         line=None,
@@ -55,11 +52,5 @@ def test_who_knows_all_run_times_errs_by_later_jobs_alone(
     jobs = [first, replace(first, name="waits", submit_seconds=10.0)]
     jobs += [replace(first, name="later", submit_seconds=at, priority=9) for at in later]
     arrivals = to_arrivals(jobs, cluster=setup.cluster, default_queue="", file="jobs")
-    outcome = simulate(
-        cluster=setup.cluster,
-        arrivals=arrivals,
-        policy=setup.policy,
-        execution=setup.execution,
-        recorder=ForecastRecorder(every_seconds=1e9, forecaster=knowing(arrivals), corrects=False),
-    )
-    assert calibration(outcome.forecasts).median_error == pytest.approx(error, abs=0.01)
+    actual = median_error(setup, arrivals, every=1e9, forecaster=knowing(arrivals))
+    assert actual == pytest.approx(error, abs=0.01)

@@ -380,7 +380,7 @@ def test_texts_with_our_prefix_that_we_do_not_use_are_not_kept() -> None:
 
 
 def test_a_pod_with_thousands_of_resources_keeps_few_and_holds_its_node() -> None:
-    """Kubelets ignore resources that their node lacks, so such a pod runs."""
+    """Kubelets ignore resources that their node lacks, so the pod runs."""
     many = {f"a{number}.com/x": "1" for number in range(5000)}
     requests = {**many, "cpu": "1", "nvidia.com/gpu": "8", "memory": "1"}
     spec = {"containers": [{"name": "c", "resources": {"requests": requests}}]}
@@ -417,7 +417,7 @@ def test_conditions_of_a_pod_that_waits_for_a_queue_are_bounded(kind: str) -> No
     assert view(spec(most)).gate is not None
     with pytest.raises(codec.Undecodable, match=str(most)):
         view(spec(most + 1))
-    # A pod without the gate does not wait here, so it may have any number of them.
+    # A pod without the gate does not wait here, so its conditions have no limit.
     assert view(spec(most + 1, schedulingGates=None)).gate is None
 
 

@@ -141,7 +141,7 @@ async def test_a_document_beyond_the_bound_is_skipped(serve: Serve) -> None:
 
 
 async def test_a_pod_as_large_as_etcd_allows_is_seen_whatever_its_text(serve: Serve) -> None:
-    """The API server sends `<` as six bytes. An unseen pod would hold GPUs that nobody counts."""
+    """The API server sends `<` as six bytes. A missed pod holds uncounted GPUs."""
     text = b"\\u003c" * 1_500_000
     line = _line("ADDED", _pod("large", 11, containers=[{"name": "c", "args": ["TEXT"]}]))
     stage = _Stage(lists=[[]], watches=[[line.replace(b"TEXT", text), None]])

@@ -65,7 +65,7 @@ async def test_a_caller_that_has_seen_enough_leaves_no_request_behind(serve: Ser
 async def test_pages_of_large_objects_have_fewer_of_them(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """30 small objects, 20 that fill a page each, one larger than a page, and 30 small ones."""
+    """The server has small objects, then 20 of a page each, a larger one, and small ones again."""
     monkeypatch.setattr(reads, "MOST_PAGE_BYTES", 1000)
     objects = [*["s"] * 30, *["l" * 900] * 20, "x" * 3000, *["s"] * 30]
     limits: list[int] = []
@@ -83,4 +83,4 @@ async def test_pages_of_large_objects_have_fewer_of_them(
         pages = [page.items async for page in reads.list_pages(client, PODS, limit=16)]
     assert [json.loads(item) for page in pages for item in page] == objects
     assert all(len(page) == 1 or sum(map(len, page)) <= 1000 for page in pages)
-    assert limits[-1] > 4  # pages of small objects become longer again
+    assert limits[-1] > 4  # the number of objects per page grows again

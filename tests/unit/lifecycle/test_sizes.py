@@ -63,7 +63,7 @@ def test_every_size_holds_whole_sets_of_ranks_that_work_together() -> None:
 
 
 def test_a_template_of_thousands_of_pods_gets_few_sizes_and_keeps_any() -> None:
-    """A tenant writes such a job in a few lines."""
+    """A tenant can write this job in a few lines."""
     template = {"image": "x", "command": ["x"], "launch": "PerGpu"}
     slices = {"slices": [{"level": "rack", "nodes": 4}]}
     spec = a_job(nodes=10_000, minNodes=8, template=template, topology=slices).spec

@@ -1,4 +1,4 @@
-"""The plugin of kubectl: what krew downloads, checks and links."""
+"""Install the kubectl plugin as krew does: check the archive, unpack it and link the launcher."""
 
 from __future__ import annotations
 

@@ -154,7 +154,7 @@ def test_a_large_gang_spares_the_small_ones_before_it() -> None:
     assert leave(lowered(large, C, to=replace(SMALLER, nominal={"h100": 2}))) == ["large"]
 
 
-def test_who_was_told_first_leaves_and_one_stays_once_the_quota_is_raised() -> None:
+def test_notified_gangs_leave_first_and_stay_once_the_quota_is_raised() -> None:
     leaving = [replace(each, leaving=True, departs=True) for each in (A, B)]
     assert leave(lowered(*leaving, C)) == []
     assert run(lowered(*leaving, C)).stay == (B.gang.uid,)
@@ -162,7 +162,7 @@ def test_who_was_told_first_leaves_and_one_stays_once_the_quota_is_raised() -> N
     assert set(run(lowered(*leaving, C, to=raised)).stay) == {A.gang.uid, B.gang.uid}
 
 
-def test_what_is_borrowed_rightly_stays_and_what_a_cohort_has_lost_does_not() -> None:
+def test_permitted_borrowing_stays_and_lost_cohort_quota_evicts() -> None:
     lender = queue("lender", 4, parent="org")
     member = replace(SMALLER, parent="org")
     tree = (queue("org"), lender)
@@ -174,7 +174,7 @@ def test_what_is_borrowed_rightly_stays_and_what_a_cohort_has_lost_does_not() ->
 
 
 @pytest.mark.parametrize("changes", [{"is_foreign": True}, {"is_residual": True}])
-def test_what_is_no_job_makes_no_job_leave(changes: dict[str, bool]) -> None:
+def test_pods_without_a_job_evict_no_job(changes: dict[str, bool]) -> None:
     other = replace(C, preemptible=False, **changes)
     assert leave(lowered(A, other)) == []
 

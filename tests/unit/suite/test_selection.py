@@ -71,7 +71,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def chosen(folder: Path, choice: str, *seeds: int) -> list[set[str]]:
-    """Collect once; return the names that are chosen for each seed."""
+    """Collect once. Return the chosen names for each seed."""
     options = ("-q", "--collect-only", "-s", f"--choose={choice}", "-c", "/dev/null")
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *options, "--rootdir=."],

@@ -1,4 +1,4 @@
-"""Stacks of real Python processes that are aborted, and lines that only look like one."""
+"""Read stacks of real Python processes that abort. Ignore lines that only resemble a stack."""
 
 from __future__ import annotations
 

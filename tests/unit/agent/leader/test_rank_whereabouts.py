@@ -1,4 +1,4 @@
-"""The sentence on where the ranks of a hung gang were."""
+"""Describe the positions of the ranks of a hung gang in one sentence."""
 
 from __future__ import annotations
 

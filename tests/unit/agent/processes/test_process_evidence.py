@@ -1,4 +1,4 @@
-"""Evidence of the kernel about real processes."""
+"""Read the kernel's evidence about real processes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SLEEPS = "import time; time.sleep(3600)"
 
 @contextmanager
 def child(program: str, *, nice: int) -> Iterator[int]:
-    """A process on the first processor that this test may use."""
+    """Run a process on the first processor that this test may use."""
     start = f"import os; os.sched_setaffinity(0, {{{min(os.sched_getaffinity(0))}}}); "
     start += f"os.nice({nice}); print(flush=True)\n{program}"
     with subprocess.Popen([sys.executable, "-c", start], stdout=subprocess.PIPE) as process:
@@ -32,7 +32,7 @@ def child(program: str, *, nice: int) -> Iterator[int]:
 
 
 def test_a_process_that_gets_little_of_a_crowded_processor_is_busy() -> None:
-    """The hang of a rank beside busy neighbours was found after 600 s, because none was busy."""
+    """If the starved process did not count as busy, a hang would be found only after 600 s."""
     with ExitStack() as children:
         for _ in range(3):
             children.enter_context(child(SPINS, nice=0))

@@ -76,7 +76,9 @@ def test_a_file_that_goes_to_a_folder_keeps_its_name(
     claim: Path, tmp_path: Path, target: str
 ) -> None:
     (claim / "books").mkdir(parents=True)
-    if target == "books":  # without the slash, a folder must exist and have files
+    if (
+        target == "books"
+    ):  # without the slash, the target is a folder only if it exists and has files
         (claim / "books" / "old").touch()
     (tmp_path / "data.jsonl").write_text("{}\n")
     for _ in range(2):

@@ -142,7 +142,7 @@ def a_csi_node(name: str, **limits: int) -> Json:
 
 
 def a_user(node: str, *claims: str, **status: str) -> Json:
-    """A pod without GPUs that mounts claims."""
+    """Return a pod without GPUs that mounts claims."""
     volumes = [{"name": claim, "persistentVolumeClaim": {"claimName": claim}} for claim in claims]
     pod = of("Pod", f"on-{node}", {"nodeName": node, "containers": [], "volumes": volumes})
     metadata = {"name": f"on-{node}", "namespace": "team"}
@@ -196,7 +196,7 @@ def test_the_refusal_names_the_driver_that_is_full(
 def test_a_claim_that_is_made_for_each_pod_counts_for_each(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], limit: int, verdict: str
 ) -> None:
-    """Two pods fit on n1 by their GPUs; each gets a volume of the limited driver."""
+    """n1 has GPUs for two pods. Each pod gets a volume of the limited driver."""
     scratch = {"spec": {"accessModes": ["ReadWriteOnce"], "storageClassName": "disks",
                         "resources": {"requests": {"storage": "1Gi"}}}}  # fmt: skip
     template = {
@@ -215,7 +215,7 @@ def test_a_claim_that_is_made_for_each_pod_counts_for_each(
 def test_jobs_of_one_cycle_do_not_attach_more_than_a_node_can(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], limit: int, started: int
 ) -> None:
-    """Both jobs fit on n1 by their GPUs, and each brings a disk of its own."""
+    """n1 has GPUs for both jobs. Each job attaches another disk."""
     jobs: list[Json] = []
     for name in ("a", "b"):
         volumes = [{"name": "d", "persistentVolumeClaim": {"claimName": name}}]

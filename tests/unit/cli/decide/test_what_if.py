@@ -86,7 +86,7 @@ def test_quota_that_helps_nobody_changes_nothing() -> None:
 def test_less_quota_names_the_jobs_that_their_queue_would_take_back(
     quota: Json, *, leaves: bool
 ) -> None:
-    """34 % of 24 GPUs are 8, which the operator has written into the status."""
+    """The operator has written 8 GPUs (34 % of 24) into the status."""
     queue = a_queue(8)
     queue["spec"] |= {"quotas": [{"gpuPool": "h100", **quota}], "aboveQuota": "Evict"}
     queue["status"] = {"usage": [{"gpuPool": "h100", "nominalGpus": 8, "usedGpus": 8}]}

@@ -92,7 +92,7 @@ def test_the_text_shows_the_incident_and_its_stages_add_up() -> None:
     assert round(sum(float(seconds) for _, seconds in stages), 3) == float(total) == 16.41
 
 
-def test_continued_prompts_are_shown_and_what_is_none_is_not() -> None:
+def test_continued_prompts_are_shown_only_if_there_are_any() -> None:
     shown = text.render(full_report(""), colours=False)
     assert "\n  The sky\n  > is blue\n" in shown.partition("Continued prompts, step 4")[2]
     assert {"The sky", "is blue"} <= cells(html.render(full_report("")))

@@ -78,7 +78,7 @@ def test_a_standing_is_kept_until_a_predecessor_changes(state: ClusterCache) -> 
     before = {name: state.chains.standing_of(each) for name, each in jobs.items()}
 
     def changed() -> set[str]:
-        """Names of the jobs whose standing is another object."""
+        """Return the names of the jobs whose standing is a new object."""
         return {
             name
             for name, each in jobs.items()

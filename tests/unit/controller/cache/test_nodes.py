@@ -256,8 +256,8 @@ def test_a_node_whose_gpus_do_not_come_is_set_up_without_an_event(
     assert starting() == set()
 
 
-def test_of_a_pod_only_the_resources_of_its_node_count(nodes: NodeCache) -> None:
-    """A tenant may request any names, and kubelets ignore those that their node lacks."""
+def test_a_pod_counts_only_resources_of_its_node(nodes: NodeCache) -> None:
+    """A tenant may request any names. Kubelets ignore names that their node lacks."""
     allocatable = {**node_view().allocatable, "rdma/hca": 8}
     nodes.on_node(node_view(), node_view(version=2, allocatable=allocatable))
     requests = {"nvidia.com/gpu": 1, "rdma/hca": 2, "cpu": 500, "no.com/such": 7}

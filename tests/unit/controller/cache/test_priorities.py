@@ -129,7 +129,7 @@ def test_the_default_class_counts_for_jobs_that_name_none(state: ClusterCache) -
 
 
 @pytest.mark.parametrize("order", list(permutations(["usual", "urgent", "idle"])))
-def test_of_several_default_classes_the_lowest_value_counts_as_at_the_api_server(
+def test_the_lowest_of_several_default_classes_counts(
     state: ClusterCache, order: Sequence[str]
 ) -> None:
     values = {"usual": 10, "urgent": 100, "idle": -5}

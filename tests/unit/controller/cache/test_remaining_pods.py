@@ -430,7 +430,7 @@ def test_a_foreign_pod_cannot_be_charged_to_a_job(placed: ClusterCache) -> None:
 
 
 def test_a_foreign_pod_is_charged_for_resources_of_its_node_alone(state: ClusterCache) -> None:
-    """Names of what running gangs hold make every vector of the scheduler longer."""
+    """Each resource name of a running gang makes every vector of the scheduler longer."""
     pod = running_pod("odd", labels=NAMES_RESEARCH)
     requests = {"nvidia.com/gpu": 1, **{f"no.com/{number}": 1 for number in range(50)}}
     state.on_pod(None, structs.replace(pod, requests=requests))
@@ -458,16 +458,16 @@ def test_pods_of_a_group_are_one_gang_that_leaves_whole(state: ClusterCache) -> 
     assert (sorted(group.assignment), group.preemptible) == (["node-0", "node-0", "node-1"], True)
     members = state.scheduling.group_members(group.gang.uid)
     assert {each.name for each in members} == {"r-0", "r-1", "head"}
-    # A launcher on a node without GPUs holds nothing, and leaves with them.
+    # A launcher without GPUs holds no quota, and leaves with its group.
     launcher = foreign_pod("launcher", gpus=0, node="cpu-node", group="ring")
     state.on_pod(None, launcher)
     members = state.scheduling.group_members(group.gang.uid)
     assert {each.name for each in members} == {"r-0", "r-1", "head", "launcher"}
-    assert gangs()[0] is group  # unchanged objects are recognised by identity
-    # One pod that could not be evicted keeps all of them.
+    assert gangs()[0] is group  # the cache compares objects by identity
+    # If one pod cannot be evicted, the whole group stays.
     state.scheduling.foreign_pod_stays(pods[2].uid, until=NOW + 60)
     assert [each.preemptible for each in gangs()] == [False]
-    # A pod that terminates cannot be evicted again.
+    # A terminating pod cannot be evicted again.
     leaving = structs.replace(pods[1], terminating=True)
     state.on_pod(pods[1], leaving)
     rest, alone = sorted(gangs(NOW + 60), key=lambda held: -held.gpus)
@@ -507,7 +507,7 @@ def test_a_group_that_two_queues_pay_for_or_that_two_pools_have_stays() -> None:
 def test_a_job_reclaims_a_group_that_borrows_whole_or_not_at_all(
     nominal: int, victims: list[str]
 ) -> None:
-    """The group of 4 borrows all of them, or 2 while the others are its queue's own."""
+    """The group holds 4 GPUs. It borrows 4 or 2, depending on the quota of its queue."""
     state = filled(cache(), quota=nominal)
     queues = {
         "research": {"foreignPods": {"borrowed": "Evict"}, "parent": "org"},

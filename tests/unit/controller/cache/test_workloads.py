@@ -305,7 +305,7 @@ def test_a_group_of_too_many_kinds_of_pods_does_not_wait_as_a_gang(state: Cluste
 
 
 def test_pods_that_wait_are_converted_once(state: ClusterCache) -> None:
-    """Thousands may wait, and each cycle asks for all of them."""
+    """Thousands of pods may wait, and each cycle needs all of them."""
     for number in range(200):
         state.on_pod(None, gated(f"p{number}"))
     first = state.scheduling.pending()

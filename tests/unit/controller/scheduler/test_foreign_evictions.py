@@ -46,7 +46,7 @@ class Site:
     """By pod: the code where it is not 201."""
     asked: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     rehearsed: list[str] = field(default_factory=list[str])
-    """Pods whose eviction was tried without effect."""
+    """Pods that got a dry-run eviction."""
     groups: dict[str, list[ForeignPod]] = field(default_factory=dict[str, list[ForeignPod]])
     budgets: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     selected: list[str] = field(default_factory=list[str])
@@ -238,7 +238,7 @@ async def test_a_job_that_is_gone_or_suspended_already_needs_no_write(
 
 
 def for_group(site: Site, *names: str) -> Preemption:
-    """A preemption whose victims are a group of these pods and the single pod chat."""
+    """Return a preemption. Its victims are a group of these pods and the single pod chat."""
     pods = [ForeignPod(namespace="team", name=name, uid=f"uid-{name}") for name in names]
     site.groups["pod-groups/g"] = pods
     group = Victim(

@@ -228,14 +228,14 @@ GUARANTEED = (queue("root"), queue("be", parent="root"), queue("gu", 4, parent="
 
 @pytest.mark.parametrize("rule", [Reclaim.ANY, Reclaim.LOWER_PRIORITY, Reclaim.FAIR_SHARE])
 def test_a_queue_without_quota_reclaims_what_its_cohort_is_guaranteed(rule: Reclaim) -> None:
-    """kueue#3948: the guarantee is the cohort's, not the queue's."""
+    """kueue#3948: the cohort has the guarantee, not the queue."""
     best = admitted(gang("best", gpus=4, queue="be"), "n0")
     own = queue("guq", parent="gu", preemption=replace(PREEMPTS, reclaim=rule))
     snapshot = cluster(node("n0", gpus=4), running=(best,), queues=(*GUARANTEED, own))
     sure = gang("sure", gpus=4, queue="guq", priority=1)
     (preemption,) = run(snapshot, sure).preemptions
     assert [victim.key for victim in preemption.victims] == [best.gang.key]
-    # Afterwards the borrower has no right to it.
+    # Afterwards the borrower cannot take the GPUs back.
     world = gone(after(snapshot, [sure], run(snapshot, sure)), best)
     again = run(world, *still_waiting([sure], run(snapshot, sure)), best.gang)
     assert [placed.key for placed in again.placed] == [sure.key]
@@ -243,7 +243,7 @@ def test_a_queue_without_quota_reclaims_what_its_cohort_is_guaranteed(rule: Recl
 
 
 def test_a_cohort_that_is_above_its_quota_gives_its_queue_no_right() -> None:
-    """Its sibling has the guarantee already: the queue takes it from there, not from others."""
+    """Another queue of the cohort already uses the guarantee, so queues outside lose nothing."""
     best = admitted(gang("best", gpus=2, queue="be"), "n0")
     sibling = admitted(gang("sibling", gpus=4, queue="gus"), "n1")
     snapshot = cluster(node("n0"), node("n1", gpus=4), running=(best, sibling), queues=())

@@ -142,7 +142,7 @@ def test_a_group_whose_gangs_have_different_queues_and_sizes_starts_whole() -> N
 
 
 def kinds(count: int) -> list[Gang]:
-    """A group in which no two gangs are equal."""
+    """Return a group in which all gangs differ."""
     members = pair("g", *(f"m{number:03}" for number in range(count)))
     return [
         replace(each, per_pod=replace(pod(2), cpu_millis=1000 + number))
@@ -162,7 +162,7 @@ def test_a_group_of_too_many_kinds_of_gangs_does_not_start() -> None:
 
 
 def test_costly_kinds_are_tried_in_fewer_orders() -> None:
-    """Four gangs with eight roles each do not fit together: 24 orders would take 96 searches."""
+    """Four gangs with eight roles do not fit together. Trying 24 orders would take 96 searches."""
     roles = tuple(Role(name=f"r{index}", pods=40, per_pod=pod(0, cpu=1)) for index in range(8))
     members = [replace(each, roles=roles) for each in kinds(4)]
     given = CycleInput(

@@ -53,7 +53,7 @@ def lease(beat: int = 0, *, seat: Seat = ELSEWHERE) -> bytes:
 
 
 def watched(place: LeasePlace, at: dict[float, bytes | None]) -> tuple[bool, float]:
-    """Whether it is alive, and how long the watch took."""
+    """Return whether the owner is alive, and the seconds that the watch took."""
     clock = Clock(place, at)
     return is_alive(place, clock=lambda: clock.now, sleep=clock.sleep), clock.now
 

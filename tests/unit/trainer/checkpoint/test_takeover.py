@@ -1,4 +1,4 @@
-"""Two jobs with one checkpoint folder or bucket: who may take it, and what the other is told."""
+"""Test two jobs with one checkpoint folder or bucket. Only one job may use it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SECOND = Owner(name="uid-2", membership=(1, 0), job="demo/second")
 AGAIN = Owner(name="uid-3", membership=(1, 0), job="demo/first")
 RUN = Owner(name=run_name(), membership=(0, 0))
 OLD = Owner(name="uid-0", membership=(3, 1))
-"""Owner as written by a version that did not write the job's name."""
+"""Owner that an old version wrote, without the name of the job."""
 
 
 Place = str | Path
@@ -42,7 +42,7 @@ def storage(place: Place, own: Owner) -> CheckpointStorage:
 
 
 def used_by(place: Place, own: Owner, *, steps: tuple[int, ...] = (130,)) -> CheckpointStorage:
-    """A place that this owner used, with these checkpoints."""
+    """Return the storage of a place that this owner used, with these checkpoints."""
     opened = storage(place, own)
     opened.claim()
     for step in steps:
@@ -120,7 +120,7 @@ def test_a_job_that_still_trains_keeps_its_storage(place: Place, steps: tuple[in
     claim(place, SECOND, continue_from="first")
 
 
-def test_of_two_that_start_at_once_one_is_told(place: Place) -> None:
+def test_one_of_two_concurrent_starts_is_refused(place: Place) -> None:
     used_by(place, FIRST, steps=())
     seen = storage(place, SECOND).known_owner()
     claim(place, RUN)

@@ -1,4 +1,4 @@
-"""`hf://`, read from a server on loopback that speaks the Hub's API. Never run against the Hub."""
+"""Read `hf://` URLs from a server on loopback with the API of the Hub. The real Hub is not used."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.hub_server import hub as running_hub
 from tests.unit.trainer.data.records.conversations import TEMPLATE, conversation, write_chat_model
 from tests.unit.trainer.models.test_hugging_face_buckets import MODEL
 
-TOKEN = "hf_of_the_tests"  # noqa: S105 - of no account
+TOKEN = "hf_of_the_tests"  # noqa: S105 - not a real token
 
 
 @pytest.fixture
@@ -48,13 +48,13 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
 
 @pytest.fixture
 def name() -> str:
-    """No other test has it: a process asks once for each URL."""
+    """Return a unique name, because a process fetches each URL only once."""
     return f"org/{uuid4().hex}"
 
 
 @pytest.fixture
 def model(hub: Hub, name: str, tmp_path: Path) -> Repository:
-    """A model of several files of weights, beside files that nobody should fetch."""
+    """Return a model with several weight files, and files that must not be fetched."""
     folder = write_chat_model(tmp_path / "model")
     module = build_on_meta(MODEL).to_empty(device="cpu")
     initialize(module, seed=3)
@@ -140,7 +140,7 @@ def test_a_transfer_that_breaks_continues_where_it_was(hub: Hub, name: str) -> N
     hub.models[name] = Repository(files=files)
     hub.cuts = 1
     assert stored(fetched(f"hf://{name}").place) == files
-    # the library writes pieces of 10 MiB, and half of the file came
+    # the library writes pieces of 10 MiB, and received half of the file
     assert [each.range for each in hub.seen if each.host == "cdn"] == [None, f"bytes={10 << 20}-"]
 
 

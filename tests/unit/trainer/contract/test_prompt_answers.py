@@ -1,4 +1,4 @@
-"""Continued prompts as a text: all prompts within the bounds, whatever they are."""
+"""Encode continued prompts as a text within its bounds, and decode it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TEXTS = st.one_of(st.text(max_size=40), st.text(alphabet='\\"\u4e2d\U0001f600', 
 def test_every_prompt_is_kept_within_the_bounds(step: int, pairs: list[tuple[str, str]]) -> None:
     text = encode(step, pairs)
     assert len(text) <= MAX_ANSWERS_CHARS
-    assert len(json.dumps(text)) <= 2 * MAX_ANSWERS_CHARS  # a rank's line has 16 KiB
+    assert len(json.dumps(text)) <= 2 * MAX_ANSWERS_CHARS  # a line of a rank has at most 16 KiB
     read = decode(text)
     assert read.step == step
     for kept, said in zip(read.pairs, pairs, strict=True):
@@ -29,7 +29,7 @@ def test_every_prompt_is_kept_within_the_bounds(step: int, pairs: list[tuple[str
     st.text(max_size=100)
     | st.recursive(st.none() | st.integers() | st.text(), st.lists).map(json.dumps)
 )
-def test_what_a_pod_wrote_is_read_or_left_out(text: str) -> None:
+def test_any_text_of_a_pod_is_read_or_ignored(text: str) -> None:
     read = decode(text)
     assert all(each == plain(each) for pair in read.pairs for each in pair)
 

@@ -121,7 +121,7 @@ ONLY_WITHOUT_CONTENT = TEMPLATE.replace(
 
 
 def test_a_call_that_the_template_leaves_out_is_not_learned_as_silence() -> None:
-    """DeepSeek's template for R1 writes a call only if its message has no content at all."""
+    """The template of DeepSeek R1 writes a call only if its message has no `content`."""
     tools = [{"type": "function", "function": {"name": "weather"}}]
     source = "{{ tools | tojson }}" + ONLY_WITHOUT_CONTENT
     with pytest.raises(ValueError, match=r"message 2: .*does not write the call of 'weather'"):
