@@ -101,7 +101,7 @@ def lines_of(page: str, program: str) -> Iterator[str]:
 
 def has_path(schema: dict[str, Any], path: str) -> bool:
     for name in path.split("."):
-        fields = schema.get("properties") or {}
+        fields: dict[str, Any] = schema.get("properties") or {}
         if name not in fields:
             return bool(schema.get("additionalProperties")) or not fields
         schema = fields[name]

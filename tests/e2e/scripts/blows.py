@@ -155,7 +155,7 @@ def _kill_rank_without_operator(job: ScriptJob) -> Iterator[None]:
 BLOWS = {
     "killed": Blow(what="SIGKILL of a rank", strike=_kill_rank, keeps_pods=True),
     "alone": Blow(
-        what="the same, the operator down", strike=_kill_rank_without_operator, keeps_pods=True
+        what="SIGKILL, the operator down", strike=_kill_rank_without_operator, keeps_pods=True
     ),
     "deleted": Blow(what="pod deleted", strike=_delete_pod, announced=True),
     "drained": Blow(what="`kubectl drain`", strike=_drain, announced=True),

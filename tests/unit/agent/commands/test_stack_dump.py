@@ -1,4 +1,4 @@
-"""Stacks of hung ranks: what becomes of their launcher."""
+"""Test how a launcher continues after its hung ranks were asked for stacks."""
 
 from __future__ import annotations
 
