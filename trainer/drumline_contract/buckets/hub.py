@@ -12,7 +12,6 @@ verified. The library starts threads, so it runs in a process of its own.
 from __future__ import annotations
 
 import errno
-import fcntl
 import functools
 import glob
 import hashlib
@@ -110,10 +109,8 @@ def fetched(url: str, wanted: Wanted = "all") -> Fetched:
     Raises:
         StoreError: the Hub does not answer or refuses, or the files do not fit the disk.
     """
-    commit = _asked(url, "commit").commit
-    if wanted == "commit":
-        return _asked(url, "commit")
-    return _asked(_pinned(url, commit), wanted)
+    named = _asked(url, "commit")
+    return named if wanted == "commit" else _asked(_pinned(url, named.commit), wanted)
 
 
 @functools.lru_cache(maxsize=64)
@@ -147,6 +144,7 @@ def _fetch(place: HubPlace, wanted: Wanted) -> dict[str, str]:
     """
     import huggingface_hub  # noqa: PLC0415 - optional, and starts threads
     from huggingface_hub.constants import HF_HUB_CACHE  # noqa: PLC0415 - optional
+    from huggingface_hub.utils import WeakFileLock  # noqa: PLC0415 - optional
 
     api = huggingface_hub.HfApi()
     named = api.resolve_revision(place.repository, repo_type=place.kind, revision=place.revision)
@@ -157,21 +155,15 @@ def _fetch(place: HubPlace, wanted: Wanted) -> dict[str, str]:
     # The library leaves `.locks` out of its listings. A note there says what was verified.
     asked = f"{place.kind} {place.repository} {commit} {place.path} {wanted}"
     note = cache / ".locks" / "drumline" / hashlib.sha256(asked.encode()).hexdigest()
-    with _locked(note.with_suffix(".lock")):
+    note.parent.mkdir(parents=True, exist_ok=True)
+    # One process of this cache downloads and verifies at a time. The library's lock also works on
+    # file systems without `flock`.
+    with WeakFileLock(note.with_suffix(".lock")):
         if note.is_file() and (folder := Path(note.read_text())).is_dir():
             return {"commit": commit, "place": str(folder / place.path)}
         folder = _download(api, place, commit, wanted, cache=cache)
         note.write_text(str(folder))
     return {"commit": commit, "place": str(folder / place.path)}
-
-
-@contextmanager
-def _locked(file: Path) -> Generator[None]:
-    """Let one process of this cache download and verify at a time."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with file.open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
 
 
 def _download(api: Any, place: HubPlace, commit: str, wanted: Wanted, *, cache: Path) -> Path:
@@ -187,12 +179,14 @@ def _download(api: Any, place: HubPlace, commit: str, wanted: Wanted, *, cache: 
     # Phase 2: choose by name. The index of a model says which files of weights belong to it.
     get = functools.partial(_get, api, place, commit, sizes=sizes, cache=cache)
     if place.kind == "dataset":
-        return get(_data_files(place.path, sizes))
+        names = _data_files(place.path, sizes)
+        return get(names, patterns=_data_patterns(place.path, names))
     small = _small_files(place.path, sizes)
-    folder = get(small)
     if wanted == "config":
-        return folder
-    return get([*small, *_weight_files(place.path, sizes, folder / place.path / _INDEX)])
+        return get(small)
+    index = f"{place.path}/{_INDEX}".lstrip("/")
+    weight_map = get([index]) / index if index in sizes else None
+    return get([*small, *_weight_files(place.path, sizes, weight_map)])
 
 
 def _data_files(path: str, sizes: Iterable[str]) -> list[str]:
@@ -203,6 +197,14 @@ def _data_files(path: str, sizes: Iterable[str]) -> list[str]:
     if not named:
         raise _RefusedError(errno.ENOENT, "no file of a type that data.source reads")
     return named
+
+
+def _data_patterns(path: str, names: list[str]) -> list[str]:
+    """Return patterns of `_data_files`: few, as the library compares each with every file."""
+    if names == [path]:
+        return [glob.escape(path)]
+    below = f"{glob.escape(path)}/*" if path else "*"
+    return sorted({below + Path(name).suffix for name in names})
 
 
 def _small_files(path: str, sizes: dict[str, int]) -> list[str]:
@@ -221,11 +223,11 @@ def _small_files(path: str, sizes: dict[str, int]) -> list[str]:
     return chosen
 
 
-def _weight_files(path: str, sizes: Iterable[str], index: Path) -> list[str]:
+def _weight_files(path: str, sizes: Iterable[str], index: Path | None) -> list[str]:
     """Return the files that the index names, or the only one, as far as they are listed."""
     above, there = f"{path}/" if path else "", frozenset(sizes)
     names: set[str] = set(_WEIGHTS)
-    if index.is_file():
+    if index is not None:
         with _refusing_bad_json():
             weight_map = cast("dict[str, str]", json.loads(index.read_bytes())["weight_map"])
             names |= {name for name in weight_map.values() if name.endswith(".safetensors")}
@@ -248,8 +250,12 @@ def _get(
     *,
     sizes: dict[str, int],
     cache: Path,
+    patterns: list[str] | None = None,
 ) -> Path:
-    """Download files of a commit and compare their digests with the Hub's."""
+    """Download files of a commit and compare their digests with the Hub's.
+
+    `patterns` match `names`. By default each name is a pattern.
+    """
     import huggingface_hub  # noqa: PLC0415 - optional, and starts threads
 
     # Phase 1: room on the disk. Files of another commit may be there already, so this is an upper
@@ -276,7 +282,7 @@ def _get(
             place.repository,
             repo_type=place.kind,
             revision=commit,
-            allow_patterns=[glob.escape(name) for name in names],
+            allow_patterns=patterns or [glob.escape(name) for name in names],
         )
     )
     # Phase 2: digests. Git's for small files, SHA-256 for large ones.

@@ -9,7 +9,10 @@ from uuid import uuid4
 
 import pytest
 import torch
-from huggingface_hub.utils import parse_hf_uri  # pyright: ignore[reportUnknownVariableType]
+from huggingface_hub.utils import (
+    filter_repo_objects,
+    parse_hf_uri,  # pyright: ignore[reportUnknownVariableType]
+)
 
 from drumline_contract import ExitCode
 from drumline_contract.buckets import hub as hub_module
@@ -184,6 +187,22 @@ def test_records_of_a_data_set(
     words = ["data", "show", f"hf://datasets/{name}/chats/a [1].jsonl", "--model", f"hf://{name}"]
     assert main(words) == ExitCode.OK
     assert capsys.readouterr().out.startswith("12 documents, ")
+
+
+@pytest.mark.parametrize("path", ["", "chats", "chats/a [1]", "chats/a [1]/7.JSONL"])
+def test_a_large_data_set_is_chosen_by_a_few_patterns(path: str) -> None:
+    """The library compares each pattern with each file: of 10^5 files, 10^10 names are too many."""
+    folders = ("chats", "chats/a [1]", "chats/a 1", "other")
+    names = [
+        f"{folder}/{number}.{suffix}"
+        for folder in folders
+        for number in range(200)
+        for suffix in ("JSONL", "jsonl", "jpg", "py")
+    ]
+    chosen = hub_module._data_files(path, names)  # pyright: ignore[reportPrivateUsage]
+    patterns = hub_module._data_patterns(path, chosen)  # pyright: ignore[reportPrivateUsage]
+    assert len(patterns) <= 3
+    assert list(filter_repo_objects(names, allow_patterns=patterns)) == chosen
 
 
 @pytest.mark.extended
