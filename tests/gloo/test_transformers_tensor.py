@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
 from transformers import AutoModelForCausalLM
 
+from drumline_agent.rank_protocol.placement import Placement
 from drumline_contract import ExitCode
-from drumline_contract.config import TrainerConfig
+from drumline_contract.config import ConfigError, TrainerConfig
 from drumline_trainer.checkpoint.named import named_checkpoint
 from drumline_trainer.export import export_checkpoint
 from drumline_trainer.metrics.losses import read_losses
+from drumline_trainer.models.transformers.module import CausalModule
+from drumline_trainer.parallelism.tensor_parallel.replicas import check_replicas
+from drumline_trainer.recovery.rendezvous import join
+from drumline_trainer.sharding.slices import slices_of
 from tests.gloo.gang import GangStarter
 from tests.gloo.jobs import train_rank
 from tests.gloo.stored import whole_tensors
@@ -114,3 +123,25 @@ def test_what_cannot_be_cut_is_refused_by_name(
         errors = gang.results()
         assert gang.exit_codes() == [ExitCode.CONFIG] * 2
     assert message in errors[0][0]
+
+
+def compare_with_nan(placement: Placement, pipe: Connection) -> None:
+    """Compare a weight's gradient, which is NaN on one rank of the two, and a part on each."""
+    join(placement, device=torch.device("cpu"))
+    group, module = dist.group.WORLD, nn.Module()
+    assert group is not None
+    (weight,) = slices_of(nn.RMSNorm(8))
+    vars(module)["replicated"] = frozenset({weight.name})
+    undecided: list[bool] = []
+    for rank in range(2):
+        gradient = torch.full((8,), torch.nan if placement.rank == rank else 1.0)
+        check_replicas(cast("CausalModule", module), (weight,), [gradient], group)
+        undecided.append(bool(vars(module)["replicated"]))
+    gradient = torch.arange(8.0) * (1 + placement.rank)
+    with pytest.raises(ConfigError, match="only a part of the gradient of weight"):
+        check_replicas(cast("CausalModule", module), (weight,), [gradient], group)
+    pipe.send(undecided)
+
+
+def test_gradients_of_a_step_with_a_nan_are_compared_in_a_later_step(gangs: GangStarter) -> None:
+    assert gangs.run(compare_with_nan, world_size=2) == [[True, True]] * 2

@@ -38,15 +38,19 @@ def check_replicas(
         ConfigError: the ranks' gradients of a weight differ.
     """
     held = [
-        (part.name, gradient.flatten().double())
+        (part.name, gradient.flatten())
         for part, gradient in zip(slices, gradients, strict=True)
         if part.name in module.replicated
     ]
     if not held:
         return
     # Alternating signs: partial gradients of equal norm have different sums.
-    sums = torch.stack([each[::2].sum() - each[1::2].sum() for _, each in held])
-    norms = torch.stack([each.square().sum().sqrt() for _, each in held])
+    # They are summed in fp64 without a copy: such a weight may be a whole embedding.
+    fp64 = torch.float64
+    sums = torch.stack([each[::2].sum(dtype=fp64) - each[1::2].sum(dtype=fp64) for _, each in held])
+    norms = torch.stack([each.norm(dtype=fp64) for _, each in held])  # pyright: ignore[reportUnknownMemberType] - torch's stubs
+    # A maximum over ranks can lose a NaN, but no infinity.
+    norms = norms.nan_to_num(nan=torch.inf, posinf=torch.inf)
     extremes = torch.cat([sums, -sums, norms]).view(3, -1)
     dist.all_reduce(extremes, op=dist.ReduceOp.MAX, group=group)
     largest, lowest, norms = extremes.cpu().unbind()
