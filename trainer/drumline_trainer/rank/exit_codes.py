@@ -18,22 +18,7 @@ from drumline_trainer.checkpoint.errors import (
 from drumline_trainer.data.shards.s3_store import StoreUnreachableError
 from drumline_trainer.recovery.tiered_checkpointer import PreemptedError
 from drumline_trainer.sharding.gpus import DeviceError
-
-_PEER_LOST_WORDS = (
-    "connection closed by peer",
-    "connection reset by peer",
-    "broken pipe",
-    "connection refused",
-    "socket closed",
-    "remote process exited",
-    "ncclremoteerror",
-    "ncclsystemerror",
-    "ncclinternalerror",
-    "nccl communicator was aborted",
-    "nccl communicator encountered error",
-    "timed out waiting",
-)
-"""Gloo and NCCL raise plain RuntimeErrors: only their messages tell a lost peer."""
+from drumline_trainer.sharding.world import tells_lost_peer
 
 
 def exit_code_of(error: BaseException) -> ExitCode:
@@ -58,7 +43,7 @@ def exit_code_of(error: BaseException) -> ExitCode:
             return ExitCode.APPLICATION
         # `StoreUnreachableError` is handled above. Everything else with these words comes from Gloo
         # or NCCL.
-        case RuntimeError() if any(words in str(error).lower() for words in _PEER_LOST_WORDS):
+        case RuntimeError() if tells_lost_peer(error):
             return ExitCode.PEER_LOST
         case PreemptedError():
             return ExitCode.PREEMPTED

@@ -21,6 +21,22 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from drumline_contract.layout import Axis, Layout
 
+_PEER_LOST_WORDS = (
+    "connection closed by peer",
+    "connection reset by peer",
+    "broken pipe",
+    "connection refused",
+    "socket closed",
+    "remote process exited",
+    "ncclremoteerror",
+    "ncclsystemerror",
+    "ncclinternalerror",
+    "nccl communicator was aborted",
+    "nccl communicator encountered error",
+    "timed out waiting",
+)
+"""Gloo and NCCL raise plain RuntimeErrors: only their messages tell a lost peer."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class World:
@@ -158,3 +174,8 @@ def _groups_of_axes(world: World) -> dict[Axis, ProcessGroup]:
         assert group is not None  # noqa: S101 - every rank is in one of the sets
         groups[axis] = group
     return groups
+
+
+def tells_lost_peer(error: RuntimeError) -> bool:
+    """Return whether the message of an error of Gloo or NCCL is that of a lost peer."""
+    return any(words in str(error).lower() for words in _PEER_LOST_WORDS)

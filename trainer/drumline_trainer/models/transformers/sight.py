@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from drumline_contract.config import ConfigError
 from drumline_trainer.models.documents import Documents
 from drumline_trainer.models.transformers.module import CausalModule, class_name
+from drumline_trainer.sharding.world import tells_lost_peer
 
 _HALF = 6
 """Tokens of each of the two documents of a window."""
@@ -52,7 +53,7 @@ def check_sight(module: CausalModule, *, words: int, device: torch.device) -> No
     try:
         sees_later = _differ(lambda each: whole(each)[:, :-1], tokens_BS, last_BS)
     except (RuntimeError, ValueError) as error:
-        if not module.replicated or isinstance(error, dist.DistError | torch.OutOfMemoryError):
+        if not module.replicated or _is_of_the_machine(error):
             raise
         raise ConfigError(
             f"parallelism.tensor: {class_name(module)} does not compute with the parts of its"
@@ -75,3 +76,10 @@ def _differ(logits_of: Callable[[Tensor], Tensor], tokens_BS: Tensor, changed_BS
     left, right = logits_of(tokens_BS), logits_of(changed_BS)
     tolerance = _TOLERANCES.get(left.dtype, _LOW_PRECISION) * left.abs().max()
     return bool((left - right).abs().max() > tolerance)
+
+
+def _is_of_the_machine(error: RuntimeError | ValueError) -> bool:
+    """Return whether a device, memory or a peer failed, which says nothing of the module."""
+    kinds = dist.DistError | torch.OutOfMemoryError | torch.AcceleratorError
+    lost = isinstance(error, RuntimeError) and tells_lost_peer(error)
+    return lost or isinstance(error, kinds)
