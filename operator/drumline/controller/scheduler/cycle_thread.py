@@ -129,8 +129,8 @@ class CycleThread(Generic[Result]):
         if used is None:
             return
         if attempt != self._attempt:
-            self._attempt, self._attempt_began = attempt, used
-            self._resident, self._seen, self._looks = _resident_bytes(), {}, {}
+            self._attempt = attempt
+            self._measure_from(used)
         # 1. The time of each part since it was first seen.
         seen: dict[int, tuple[Frame, float]] = {}
         for frame in frames:
@@ -143,13 +143,25 @@ class CycleThread(Generic[Result]):
         # 2. The innermost gang that takes too long, or the one that was seen most often.
         for frame in reversed(frames):
             if used - seen[id(frame)][1] > limits.gang_seconds:
+                self._measure_from(used)
                 self._cut(frame)
                 return
         is_long = used - self._attempt_began > limits.attempt_seconds
         is_large = _resident_bytes() - self._resident > limits.growth_bytes
         if is_long or is_large:
             often = max(frames, key=lambda frame: self._looks.get(frame.gang.uid, 0), default=None)
+            self._measure_from(used)
             self._cut(often)
+
+    # After a cut too: the thread still answers for the attempt that ended, and has begun no other.
+    def _measure_from(self, used: float) -> None:
+        """Count time and memory from now on.
+
+        Args:
+            used: processor seconds of the thread so far.
+        """
+        self._attempt_began, self._resident = used, _resident_bytes()
+        self._seen, self._looks = {}, {}
 
     def _cut(self, frame: Frame | None = None) -> None:
         """Raise in the thread, and blame a gang if one is known."""
@@ -157,7 +169,6 @@ class CycleThread(Generic[Result]):
             if self._is_running and self._thread.ident is not None:
                 self._was_cut = True
                 self._work.blamed = frame
-                self._seen = {}  # the next attempt begins anew
                 _raise_in(self._thread.ident, CycleCutError)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any
@@ -14,7 +15,7 @@ import pytest
 from drumline.controller.scheduler.cycle_thread import CycleLimits, CycleThread
 from drumline_scheduler import BlockReason, CycleCache, CycleInput, Decisions, Gang, decide, work
 from drumline_scheduler.admission import Admission
-from drumline_scheduler.fault_isolation import MAX_LIMITS, TooManyFaultsError
+from drumline_scheduler.fault_isolation import MAX_LIMITS, TooManyFaultsError, _FaultSearch
 from drumline_scheduler.queueing.pending_gangs import PendingGangs
 from drumline_scheduler.work import CycleCutError, Work
 from tests.patience import HANG_SECONDS
@@ -90,6 +91,26 @@ async def test_an_endless_search_outside_of_the_phases_is_traced_to_its_gang(
 
     monkeypatch.setattr(PendingGangs, "update", planted)
     limits = CycleLimits(gang_seconds=0.1, attempt_seconds=0.1, look_seconds=0.02)
+    decisions = await decided(*WANTED, limits=limits)
+    assert [fault.uid for fault in decisions.faults] == ["uid-b"]
+    assert {placed.uid for placed in decisions.placed} == {"uid-a", "uid-c"}
+
+
+async def test_a_search_that_was_cut_is_not_cut_again_while_its_gang_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its error is handled before the next attempt begins, slowly on a busy machine."""
+    set_aside: Callable[..., bool] = _FaultSearch.set_aside
+
+    def slow(search: _FaultSearch, error: Exception) -> bool:
+        end = time.thread_time() + 0.15
+        while time.thread_time() < end:
+            pass
+        return set_aside(search, error)
+
+    monkeypatch.setattr(_FaultSearch, "set_aside", slow)
+    endless_for(monkeypatch, "uid-b")
+    limits = CycleLimits(gang_seconds=60.0, attempt_seconds=0.2, look_seconds=0.01)
     decisions = await decided(*WANTED, limits=limits)
     assert [fault.uid for fault in decisions.faults] == ["uid-b"]
     assert {placed.uid for placed in decisions.placed} == {"uid-a", "uid-c"}
