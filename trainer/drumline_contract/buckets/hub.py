@@ -115,6 +115,8 @@ def fetched(url: str, wanted: Wanted = "all") -> Fetched:
 
 @functools.lru_cache(maxsize=64)
 def _asked(url: str, wanted: Wanted) -> Fetched:
+    if wanted == "all":
+        _LOGGER.info("fetching %s, or finding it in the cache", url)
     try:
         answer = json.loads(answer_apart(_MODULE, url, wanted))
     except FileNotFoundError as error:  # the repository or a file of it

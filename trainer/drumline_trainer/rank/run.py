@@ -26,6 +26,7 @@ from drumline_agent.rank_protocol.control import Control
 from drumline_agent.rank_protocol.messages import CollectivesReported, Quiesced, RankMessage
 from drumline_agent.rank_protocol.placement import Placement
 from drumline_contract import ExitCode
+from drumline_contract.buckets.apart import waits_reported
 from drumline_contract.buckets.failures import StoreError
 from drumline_contract.config import Compile, LogRanks, TrainerConfig
 from drumline_contract.shapes.flops import peak_flops
@@ -305,14 +306,18 @@ def _train(
             report=reporter.print_line,
             above=compiled,
         )
-    # Phase 5: train. The context completes a pending snapshot also after an error.
-    with TieredCheckpointer(
-        config=config,
-        placement=reporter.placement,
-        device=device,
-        reporter=reporter,
-        control=control,
-    ) as checkpointer:
+    # Phase 5: train. The context completes a pending snapshot also after an error. Ranks that still
+    # fetch files report it, because the others wait for them.
+    with (
+        TieredCheckpointer(
+            config=config,
+            placement=reporter.placement,
+            device=device,
+            reporter=reporter,
+            control=control,
+        ) as checkpointer,
+        waits_reported(checkpointer.progressed),
+    ):
         train(
             config,
             device=device,
@@ -342,7 +347,8 @@ def rank_main(
     # Rank 0 prints for all. Warnings are printed by every rank, because they differ.
     prints = placement.rank == 0 or config.metrics.log_ranks is LogRanks.ALL
     logging.basicConfig(format=f"[rank {placement.rank}] %(message)s")
-    logging.getLogger("drumline_trainer").setLevel(logging.INFO if prints else logging.WARNING)
+    for package in ("drumline_trainer", "drumline_contract"):
+        logging.getLogger(package).setLevel(logging.INFO if prints else logging.WARNING)
     try:
         run_rank(config=config, placement=placement, losses_file=losses_file)
     except Exception as error:  # the process boundary
