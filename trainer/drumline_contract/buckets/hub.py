@@ -21,8 +21,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Generator, Iterable
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -32,8 +31,9 @@ from drumline_contract import HUB_PATTERN, without_secrets
 from drumline_contract.buckets.apart import answer_apart
 from drumline_contract.buckets.failures import StoreError
 
-Wanted = Literal["commit", "config", "all"]
-"""The commit of a revision alone, or also a model's small files, or all files."""
+Wanted = Literal["commit", "names", "config", "all"]
+"""The commit of a revision alone, or also the names of a model's tensors, its small files, or all
+files."""
 
 _FOLDERS: Final = frozenset({"HF_HOME", "HF_HUB_CACHE", "XDG_CACHE_HOME"})
 _LOGGER: Final = logging.getLogger(__name__)
@@ -99,6 +99,8 @@ class Fetched:
     commit: str
     place: Path
     """The folder or file that the URL names."""
+    names: frozenset[str] = frozenset()
+    """Names of the model's tensors, if they were wanted and can be read."""
 
 
 def fetched(url: str, wanted: Wanted = "all") -> Fetched:
@@ -121,8 +123,12 @@ def _asked(url: str, wanted: Wanted) -> Fetched:
         answer = json.loads(answer_apart(_MODULE, url, wanted))
     except FileNotFoundError as error:  # the repository or a file of it
         raise StoreError(str(error.strerror), may_come_back=False) from None
-    answered = Fetched(commit=answer["commit"], place=Path(answer["place"]))
-    if wanted != "commit":
+    answered = Fetched(
+        commit=answer["commit"],
+        place=Path(answer["place"]),
+        names=frozenset(answer.get("names", ())),
+    )
+    if wanted in ("config", "all"):
         _LOGGER.info("%s is in %s", url, answered.place)
     return answered
 
@@ -138,7 +144,7 @@ class _RefusedError(OSError):
     """Refused here and not by the Hub; `strerror` says why."""
 
 
-def _fetch(place: HubPlace, wanted: Wanted) -> dict[str, str]:
+def _fetch(place: HubPlace, wanted: Wanted) -> dict[str, Any]:
     """Do `fetched` in this process.
 
     Raises:
@@ -155,17 +161,41 @@ def _fetch(place: HubPlace, wanted: Wanted) -> dict[str, str]:
         return {"commit": commit, "place": ""}
     cache = Path(HF_HUB_CACHE)
     # The library leaves `.locks` out of its listings. A note there says what was verified.
-    asked = f"{place.kind} {place.repository} {commit} {place.path} {wanted}"
+    part: Wanted = "config" if wanted == "names" else wanted
+    asked = f"{place.kind} {place.repository} {commit} {place.path} {part}"
     note = cache / ".locks" / "drumline" / hashlib.sha256(asked.encode()).hexdigest()
     note.parent.mkdir(parents=True, exist_ok=True)
     # One process of this cache downloads and verifies at a time. The library's lock also works on
     # file systems without `flock`.
     with WeakFileLock(note.with_suffix(".lock")):
-        if note.is_file() and (folder := Path(note.read_text())).is_dir():
-            return {"commit": commit, "place": str(folder / place.path)}
-        folder = _download(api, place, commit, wanted, cache=cache)
-        note.write_text(str(folder))
-    return {"commit": commit, "place": str(folder / place.path)}
+        if not (note.is_file() and (folder := Path(note.read_text())).is_dir()):
+            folder = _download(api, place, commit, part, cache=cache)
+            note.write_text(str(folder))
+        answer = {"commit": commit, "place": str(folder / place.path)}
+        if wanted != "names":
+            return answer
+        names = note.with_suffix(".names")
+        if not names.is_file():
+            names.write_text(json.dumps(_names(api, place, commit, folder / place.path)))
+        return answer | {"names": json.loads(names.read_text())}
+
+
+def _names(api: Any, place: HubPlace, commit: str, folder: Path) -> list[str]:
+    """Return the names of a model's tensors, of its index or of the header of its only file."""
+    import huggingface_hub  # noqa: PLC0415 - optional, and starts threads
+    from huggingface_hub import errors  # noqa: PLC0415 - optional
+
+    here = folder / _WEIGHTS[0]
+    if (folder / _INDEX).is_file() and not here.is_file():
+        return list(_weight_map(folder / _INDEX))
+    try:
+        if here.is_file():
+            return list(huggingface_hub.parse_local_safetensors_file_metadata(here).tensors)
+        file = f"{place.path}/{_WEIGHTS[0]}".lstrip("/")
+        read = api.parse_safetensors_file_metadata(place.repository, file, revision=commit)
+    except (errors.EntryNotFoundError, errors.SafetensorsParsingError):
+        return []  # reported by the reader of the weights
+    return list(read.tensors)
 
 
 def _download(api: Any, place: HubPlace, commit: str, wanted: Wanted, *, cache: Path) -> Path:
@@ -230,16 +260,17 @@ def _weight_files(path: str, sizes: Iterable[str], index: Path | None) -> list[s
     above, there = f"{path}/" if path else "", frozenset(sizes)
     names: set[str] = set(_WEIGHTS)
     if index is not None:
-        with _refusing_bad_json():
-            weight_map = cast("dict[str, str]", json.loads(index.read_bytes())["weight_map"])
-            names |= {name for name in weight_map.values() if name.endswith(".safetensors")}
+        names |= {name for name in _weight_map(index).values() if name.endswith(".safetensors")}
     return [above + name for name in sorted(names) if above + name in there]
 
 
-@contextmanager
-def _refusing_bad_json() -> Generator[None]:
+def _weight_map(index: Path) -> dict[str, str]:
+    """Return the file of each tensor."""
     try:
-        yield
+        return {
+            str(key): str(file)
+            for key, file in json.loads(index.read_bytes())["weight_map"].items()
+        }
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise _RefusedError(errno.EINVAL, f"{_INDEX} has no weight_map") from None
 

@@ -13,6 +13,8 @@ from huggingface_hub.utils import (
     filter_repo_objects,
     parse_hf_uri,  # pyright: ignore[reportUnknownVariableType]
 )
+from safetensors.torch import load_file, save_file
+from transformers import LlamaConfig, LlamaForCausalLM
 
 from drumline_contract import ExitCode
 from drumline_contract.buckets import hub as hub_module
@@ -33,6 +35,13 @@ from tests.hub_server import hub as running_hub
 from tests.unit.trainer.data.records.conversations import TEMPLATE, conversation, write_chat_model
 from tests.unit.trainer.models.test_hugging_face_buckets import MODEL
 
+TIED = {
+    "vocab_size": 64,
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+}
 TOKEN = "hf_of_the_tests"  # noqa: S105 - not a real token
 
 
@@ -136,6 +145,39 @@ def test_the_configuration_is_read_without_the_weights(
     place = fetched(f"hf://{name}", "config").place
     assert (place / "config.json").read_bytes() == model.files["config.json"]
     assert not [each for each in hub.seen if each.host == "cdn"]
+
+
+@pytest.mark.extended(keep=1)
+@pytest.mark.parametrize(
+    ("head", "shards"), [(None, 1), (None, 2), ("tied", 1), ("apart", 1), ("apart", 2)]
+)
+def test_a_tied_model_is_downloaded_only_to_compare_a_head_that_it_stores(
+    hub: Hub, name: str, tmp_path: Path, head: str | None, shards: int
+) -> None:
+    """A head that is equal to the embedding stays tied, as in a folder of this machine."""
+    folder = tmp_path / "tied"
+    module = LlamaForCausalLM(LlamaConfig(**TIED, tie_word_embeddings=head != "apart"))
+    module.save_pretrained(folder, max_shard_size="30KB" if shards > 1 else "5GB")
+    described = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**described, "tie_word_embeddings": True}))
+    if head == "tied":
+        tensors = load_file(folder / "model.safetensors")
+        tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"].clone()
+        save_file(tensors, folder / "model.safetensors")
+    files = {file.name: file.read_bytes() for file in folder.iterdir()}
+    hub.models[name] = Repository(files=files)
+    raw = with_model_of_folder({"model_from": f"hf://{name}"})
+    assert raw["model"]["tied_embeddings"] is (head != "apart")
+    ranges = [each.range for each in hub.seen if each.host == "cdn"]
+    assert (None in ranges) is (head is not None)
+    assert (len(files) > 3) is (shards > 1)
+    # A second process reads what the first one found, without the Hub.
+    hub.models[name].commit = ""
+    hub_module._asked.cache_clear()  # pyright: ignore[reportPrivateUsage]
+    hub.seen.clear()
+    pinned = f"hf://{name}@{commit_of(1)}"
+    assert with_model_of_folder({"model_from": pinned})["model"] == raw["model"]
+    assert not hub.seen
 
 
 def test_a_transfer_that_breaks_continues_where_it_was(hub: Hub, name: str) -> None:

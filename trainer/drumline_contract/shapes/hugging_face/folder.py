@@ -26,7 +26,7 @@ from drumline_contract.config import (
     merge,
 )
 from drumline_contract.shapes.hugging_face.kind import HuggingFaceError, Raw
-from drumline_contract.shapes.hugging_face.stored_head import head_differs
+from drumline_contract.shapes.hugging_face.stored_head import head_differs, names_head
 from drumline_contract.shapes.hugging_face.translation import to_ours
 from drumline_contract.shapes.hugging_face.vision import has_no_classifier
 
@@ -151,8 +151,11 @@ def _keeps_head(folder: str) -> bool:
     """Return whether the files hold a separate head although config.json says that it is tied."""
     if folder.startswith(BUCKET_SCHEMES):  # opening one would start the library's threads
         return False
-    place = from_hub(folder, field="model_from").place if _is_hub(folder) else Path(folder)
-    return head_differs(place)
+    if not _is_hub(folder):
+        return head_differs(Path(folder))
+    # Most tied models store no head, so their weights are not downloaded here.
+    named = names_head(from_hub(folder, "names", field="model_from").names)
+    return named and head_differs(from_hub(folder, field="model_from").place)
 
 
 _ABOUT_FILES: Final = (

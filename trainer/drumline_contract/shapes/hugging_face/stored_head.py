@@ -3,11 +3,14 @@
 config.json may say that both are tied, and a fine-tune learned the head apart. transformers keeps
 it apart from version 5 on. Only folders of this machine are looked at, and of a large matrix 64
 stretches, evenly over it: a head that was learned apart differs everywhere.
+
+A model on the Hub is downloaded for that only if the names of its tensors contain a head.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -33,7 +36,7 @@ def head_differs(folder: Path) -> bool:
     """
     try:
         files = _files(folder)
-        pair = next((pair for pair in _PAIRS if files.keys() >= set(pair)), None)
+        pair = _pair_in(files)
         if pair is None:
             return False
         head, embedding = (_StoredHead.of(folder / files[name], name) for name in pair)
@@ -41,6 +44,15 @@ def head_differs(folder: Path) -> bool:
         return head.described == embedding.described and _differ(head, embedding)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return False
+
+
+def names_head(names: Collection[str]) -> bool:
+    """Return whether a head and an embedding are among these tensors."""
+    return _pair_in(names) is not None
+
+
+def _pair_in(names: Collection[str]) -> tuple[str, str] | None:
+    return next((pair for pair in _PAIRS if all(name in names for name in pair)), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
