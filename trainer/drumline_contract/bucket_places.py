@@ -16,6 +16,9 @@ BUCKET_SCHEMES: Final = ("s3://", "gs://")
 BUCKET_FORMS: Final = "s3://BUCKET/PREFIX or gs://BUCKET/PREFIX"
 HUB_SCHEME: Final = "hf://"
 HUB_DATA: Final = "hf://datasets/"
+HUB_READERS: Final = "DRUMLINE_HUB_READERS"
+"""Environment variable that names the processes of one start of a run. Those that share a cache
+folder read the same commit of a branch, and one of them asks the Hub for it."""
 SOURCE_FORMS: Final = "s3://BUCKET/PREFIX, gs://BUCKET/PREFIX or hf://ORG/NAME@REVISION"
 
 _REPOSITORY: Final = "[A-Za-z0-9][A-Za-z0-9._-]{0,95}"

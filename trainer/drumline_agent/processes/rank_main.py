@@ -24,7 +24,7 @@ from drumline_agent.host import prctl
 from drumline_agent.rank_protocol.control import Control
 from drumline_agent.rank_protocol.messages import RankError, RankMessage, RankReturned
 from drumline_agent.rank_protocol.placement import Placement
-from drumline_contract import Env, ExitCode
+from drumline_contract import HUB_READERS, Env, ExitCode
 from drumline_contract.config import ConfigError, TrainerConfig
 
 HELD_SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -178,7 +178,10 @@ def _written() -> dict[str, Any]:
 
 
 def _environment(placement: Placement) -> dict[str, str]:
-    """Return the variables that torchrun sets; `env://` connects to the store of the agent."""
+    """Return the variables that torchrun sets, and one that names the start.
+
+    `env://` connects to the store of the agent.
+    """
     return {
         "RANK": str(placement.rank),
         "WORLD_SIZE": str(placement.world_size),
@@ -187,6 +190,9 @@ def _environment(placement: Placement) -> dict[str, str]:
         "MASTER_ADDR": placement.store_host,
         "MASTER_PORT": str(placement.store_port),
         "TORCHELASTIC_USE_AGENT_STORE": "True",
+        # Without a job nothing tells two starts apart, and each rank asks the Hub.
+        HUB_READERS: placement.owner
+        and f"{placement.owner}.{placement.generation}.{placement.attempt}",
     }
 
 

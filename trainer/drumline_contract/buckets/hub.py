@@ -27,7 +27,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final, Literal, cast
 
-from drumline_contract import HUB_PATTERN, without_secrets
+from drumline_contract import HUB_PATTERN, HUB_READERS, without_secrets
 from drumline_contract.buckets.apart import answer_apart
 from drumline_contract.buckets.failures import StoreError
 
@@ -106,7 +106,8 @@ class Fetched:
 def fetched(url: str, wanted: Wanted = "all") -> Fetched:
     """Fetch files from the Hub, or find them in the cache.
 
-    A process asks once for each URL, so a branch that moves does not change a run.
+    A process asks once for each URL, and ranks that start together and share a cache ask once in
+    all. So a branch that moves does not change a run.
 
     Raises:
         StoreError: the Hub does not answer or refuses, or the files do not fit the disk.
@@ -154,17 +155,12 @@ def _fetch(place: HubPlace, wanted: Wanted) -> dict[str, Any]:
     from huggingface_hub.constants import HF_HUB_CACHE  # noqa: PLC0415 - optional
     from huggingface_hub.utils import WeakFileLock  # noqa: PLC0415 - optional
 
-    api = huggingface_hub.HfApi()
-    named = api.resolve_revision(place.repository, repo_type=place.kind, revision=place.revision)
-    commit: str = named.resolved
+    api, cache = huggingface_hub.HfApi(), Path(HF_HUB_CACHE)
+    commit = _commit(api, place, cache)
     if wanted == "commit":
         return {"commit": commit, "place": ""}
-    cache = Path(HF_HUB_CACHE)
-    # The library leaves `.locks` out of its listings. A note there says what was verified.
     part: Wanted = "config" if wanted == "names" else wanted
-    asked = f"{place.kind} {place.repository} {commit} {place.path} {part}"
-    note = cache / ".locks" / "drumline" / hashlib.sha256(asked.encode()).hexdigest()
-    note.parent.mkdir(parents=True, exist_ok=True)
+    note = _note(cache, f"{place.kind} {place.repository} {commit} {place.path} {part}")
     # One process of this cache downloads and verifies at a time. The library's lock also works on
     # file systems without `flock`.
     with WeakFileLock(note.with_suffix(".lock")):
@@ -178,6 +174,35 @@ def _fetch(place: HubPlace, wanted: Wanted) -> dict[str, Any]:
         if not names.is_file():
             names.write_text(json.dumps(_names(api, place, commit, folder / place.path)))
         return answer | {"names": json.loads(names.read_text())}
+
+
+def _commit(api: Any, place: HubPlace, cache: Path) -> str:
+    """Return the commit of the revision, which the first of all HUB_READERS asks for."""
+    from huggingface_hub.utils import WeakFileLock  # noqa: PLC0415 - optional
+
+    def asked() -> str:
+        return api.resolve_revision(
+            place.repository, repo_type=place.kind, revision=place.revision
+        ).resolved
+
+    readers = os.environ.get(HUB_READERS)
+    if not readers:
+        return asked()
+    note = _note(cache, f"{place.kind} {place.repository} {place.revision} of {readers}")
+    with WeakFileLock(note.with_suffix(".lock")):
+        # A process that was killed while it wrote leaves an empty note.
+        commit = note.read_text() if note.is_file() else ""
+        if not commit:
+            commit = asked()
+            note.write_text(commit)
+    return commit
+
+
+def _note(cache: Path, about: str) -> Path:
+    """Return the path of a note in the cache. The library leaves `.locks` out of its listings."""
+    note = cache / ".locks" / "drumline" / hashlib.sha256(about.encode()).hexdigest()
+    note.parent.mkdir(parents=True, exist_ok=True)
+    return note
 
 
 def _names(api: Any, place: HubPlace, commit: str, folder: Path) -> list[str]:

@@ -15,10 +15,11 @@ from ipaddress import ip_address
 from multiprocessing.connection import wait
 from multiprocessing.context import ForkProcess
 from typing import cast
+from uuid import uuid4
 
 from drumline_agent.host import prctl
 from drumline_agent.rank_protocol.placement import Placement
-from drumline_contract import ExitCode
+from drumline_contract import HUB_READERS, ExitCode
 from drumline_contract.config import ConfigError
 from drumline_trainer.launch.launchers import LOOPBACK, PORT_VARIABLE, LaunchedRank, RankProgram
 from drumline_trainer.recovery.rendezvous_store import listen, store_on
@@ -30,6 +31,7 @@ def fork_ranks(work: RankProgram, *, ranks: int) -> int:
     Returns:
         0, or the exit code of the rank that failed first; the others are ended.
     """
+    os.environ[HUB_READERS] = uuid4().hex
     # Phase 1: port 0 lets the kernel choose a free port. It is bound before any rank needs it.
     listener = listen(0, address=LOOPBACK)
     placements = [

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from uuid import uuid4
 
@@ -16,14 +20,20 @@ from huggingface_hub.utils import (
 from safetensors.torch import load_file, save_file
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from drumline_contract import ExitCode
+from drumline_agent.rank_protocol.placement import Placement
+from drumline_contract import Env, ExitCode
 from drumline_contract.buckets import hub as hub_module
 from drumline_contract.buckets.failures import StoreError
 from drumline_contract.buckets.hub import HubPlace, fetched
 from drumline_contract.buckets.path import any_path
 from drumline_contract.config import ConfigError, DataConfig, TrainerConfig
 from drumline_contract.layout import Layout
-from drumline_contract.shapes.hugging_face import HuggingFaceError, from_hub, with_model_of_folder
+from drumline_contract.shapes.hugging_face import (
+    HuggingFaceError,
+    from_hub,
+    to_theirs,
+    with_model_of_folder,
+)
 from drumline_trainer.__main__ import main
 from drumline_trainer.data.sources import open_dataset
 from drumline_trainer.models.build import build_on_meta
@@ -35,6 +45,14 @@ from tests.hub_server import hub as running_hub
 from tests.unit.trainer.data.records.conversations import TEMPLATE, conversation, write_chat_model
 from tests.unit.trainer.models.test_hugging_face_buckets import MODEL
 
+RANK = """
+import os, sys
+from drumline_agent.processes import rank_main
+from drumline_agent.rank_protocol.placement import Placement
+
+os.environ.update(rank_main._environment(Placement.from_json(sys.argv[1])))
+print(rank_main._config().model.layers)
+"""
 TIED = {
     "vocab_size": 64,
     "hidden_size": 32,
@@ -136,6 +154,45 @@ def test_a_branch_that_moves_does_not_change_a_process(
     facts = environment_facts(config, Layout(), backend="gloo")
     assert facts[f"commit of {url}"] == commit_of(1)
     assert hub.models[name].commit == commit_of(2)
+
+
+def test_ranks_that_start_together_read_one_commit_of_a_branch_that_moves(
+    hub: Hub, name: str
+) -> None:
+    """The second rank begins after the branch has moved, and asks the Hub for nothing."""
+    hub.models[name] = Repository(files={"config.json": _layers(2)})
+
+    def rank(number: int, *, attempt: int) -> int:
+        placement = Placement(
+            rank=number,
+            world_size=2,
+            local_rank=number,
+            local_world_size=2,
+            owner="a",
+            attempt=attempt,
+        )
+        environment = {**os.environ, Env.CONFIG: json.dumps({"model_from": f"hf://{name}"})}
+        done = subprocess.run(
+            [sys.executable, "-c", RANK, placement.to_json()],
+            env=environment,
+            capture_output=True,
+            check=True,
+        )
+        return int(done.stdout)
+
+    assert rank(0, attempt=0) == 2
+    hub.models[name] = Repository(files={"config.json": _layers(4)}, commit=commit_of(2))
+    hub.seen.clear()
+    assert rank(1, attempt=0) == 2
+    assert not hub.seen
+    # The next start of the job reads the branch again.
+    assert [rank(number, attempt=1) for number in range(2)] == [4, 4]
+    named = f"/api/models/{name}"
+    assert [each.path for each in hub.seen].count(named) == 1
+
+
+def _layers(count: int) -> bytes:
+    return json.dumps(to_theirs(replace(MODEL, layers=count), dtype="float32")).encode()
 
 
 @pytest.mark.extended
