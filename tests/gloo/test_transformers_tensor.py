@@ -34,7 +34,14 @@ DENSE = {**LLAMA, "num_key_value_heads": 2, "hidden_size": 32}
 ODD = {**DENSE, "num_attention_heads": 3, "num_key_value_heads": 3, "hidden_size": 24}
 KINDS: dict[str, dict[str, Any]] = {
     "llama": DENSE,
-    "mistral": {**DENSE, "model_type": "mistral", "tie_word_embeddings": False, "head_dim": 8},
+    # two ranks have 129 and 130 words of the head
+    "mistral": {
+        **DENSE,
+        "model_type": "mistral",
+        "tie_word_embeddings": False,
+        "head_dim": 8,
+        "vocab_size": 259,
+    },
     # each rank normalizes its own heads
     "qwen3": {**DENSE, "model_type": "qwen3", "head_dim": 8},
     # the embedding scales, and its padding gets no gradient

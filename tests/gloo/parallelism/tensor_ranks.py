@@ -234,3 +234,9 @@ def _forward_and_back(group: ProcessGroup) -> Iterator[tuple[str, tuple[list, li
         y.backward(torch.arange(float(y.numel())).reshape(y.shape) * 10.0 ** group.rank())
         assert x.grad is not None
         yield name, (y.flatten().tolist(), x.grad.flatten().tolist())
+    pieces = [range(1), range(1, 4)]
+    x = torch.tensor([[float(at) for at in pieces[group.rank()]]], requires_grad=True)
+    y = communications.gather_features(x, group, pieces=pieces)
+    y.backward(torch.arange(4.0).reshape(1, 4) + 10.0)
+    assert x.grad is not None
+    yield "gather_features", (y.flatten().tolist(), x.grad.flatten().tolist())

@@ -125,6 +125,7 @@ def test_what_goes_back_is_the_adjoint_of_what_went_forward(gangs: GangStarter) 
         "reduce_scatter_positions": (summed[:2], [0, 1, 0, 10]),
         "scatter_positions": ([1, 2], [0, 1, 0, 10]),
         "divide_gradient": ([1, 2, 3, 4], [0, 0.5, 1, 1.5]),
+        "gather_features": ([0, 1, 2, 3], [10]),
     }
     assert of_ranks[1] == {
         "copy_to_region": ([10, 11, 12, 13], [0, 11, 22, 33]),
@@ -133,4 +134,5 @@ def test_what_goes_back_is_the_adjoint_of_what_went_forward(gangs: GangStarter) 
         "reduce_scatter_positions": (summed[2:], [0, 1, 0, 10]),
         "scatter_positions": ([12, 13], [0, 1, 0, 10]),
         "divide_gradient": ([10, 11, 12, 13], [0, 5, 10, 15]),
+        "gather_features": ([0, 1, 2, 3], [11, 12, 13]),
     }

@@ -9,10 +9,11 @@ Each is linear; its backward is its adjoint, so a gradient is right whatever lie
 | `gathered`         | all positions of all ranks  | own positions of the sum    |
 | `scattered_total`  | own positions of the sum    | all positions of all ranks  |
 | `own_positions`    | own positions               | all positions of all ranks  |
+| `all_features`     | all features of all ranks   | own features                |
 | `shared_gradient`  | nothing                     | divide by the ranks         |
 | `sum_neighbours`   | nothing                     | sum over some neighbours    |
 
-The first four follow Megatron-LM (Shoeybi et al. 2019, Korthikanti et al. 2022). The next two are
+The first four follow Megatron-LM (Shoeybi et al. 2019, Korthikanti et al. 2022). The next three are
 for what every rank does on its own and alike: its gradient is whole on every rank already. The last
 is for weights that some of the ranks have in common.
 
@@ -22,10 +23,12 @@ Shapes: B batch, S sequence, D hidden.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, cast
 
 import torch
 import torch.distributed as dist
+import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd import Function
 from torch.distributed import ProcessGroup, Work
@@ -61,6 +64,19 @@ def reduce_scatter_positions(x_BSD: Tensor, group: ProcessGroup) -> Tensor:
 def scatter_positions(x_BSD: Tensor, group: ProcessGroup) -> Tensor:
     """Return this rank's positions [B, S / ranks, D] of a replicated tensor [B, S, D]."""
     return cast("Tensor", _OwnPositions.apply(x_BSD, group))
+
+
+def gather_features(x: Tensor, group: ProcessGroup, *, pieces: Sequence[range]) -> Tensor:
+    """Return the features of all ranks [..., F] of a tensor that has this rank's.
+
+    All ranks must use the result in the same way.
+
+    Args:
+        x: this rank's features.
+        group: process group of the tensor axis.
+        pieces: range of features of each rank.
+    """
+    return cast("Tensor", _AllFeatures.apply(x, group, pieces))
 
 
 def divide_gradient(x: Tensor, group: ProcessGroup) -> Tensor:
@@ -154,6 +170,24 @@ class _OwnPositions(Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
         return all_positions(gradients[0], ctx.group), None
+
+
+class _AllFeatures(Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, group: ProcessGroup, pieces: Sequence[range]) -> Tensor:
+        ctx.own = pieces[group.rank()]
+        # A collective takes equal parts. The last features of narrower ones are not used.
+        widest = max(map(len, pieces))
+        parts = x.new_empty((group.size(), *x.shape[:-1], widest))
+        with step_part("all_gather", Axis.TENSOR):
+            own = F.pad(x, (0, widest - x.shape[-1])).contiguous()
+            dist.all_gather_into_tensor(parts.flatten(0, 1), own, group=group)
+        used = [part[..., : len(piece)] for part, piece in zip(parts, pieces, strict=True)]
+        return torch.cat(used, dim=-1)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        return gradients[0][..., ctx.own.start : ctx.own.stop], None, None
 
 
 class _SharedGradient(Function):

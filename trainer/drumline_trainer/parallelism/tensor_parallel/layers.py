@@ -75,8 +75,12 @@ class Region:
 
     def piece(self, size: int) -> range:
         """Return this rank's range of `size` features or rows. Ranges differ by at most one."""
-        ranks, rank = self.group.size(), self.group.rank()
-        return range(size * rank // ranks, size * (rank + 1) // ranks)
+        return self.pieces(size)[self.group.rank()]
+
+    def pieces(self, size: int) -> list[range]:
+        """Return the `piece` of each rank."""
+        ranks = self.group.size()
+        return [range(size * rank // ranks, size * (rank + 1) // ranks) for rank in range(ranks)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,7 +27,6 @@ from functools import partial
 from typing import Any, TypeAlias, cast
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.distributed import ProcessGroup
 
@@ -39,7 +38,7 @@ from drumline_trainer.models.transformers.module import (
     imported_library,
     units_of,
 )
-from drumline_trainer.parallelism.tensor_parallel.collectives import copy_to_region
+from drumline_trainer.parallelism.tensor_parallel.collectives import copy_to_region, gather_features
 from drumline_trainer.parallelism.tensor_parallel.layers import (
     ColumnLinear,
     Region,
@@ -351,10 +350,9 @@ def _leave(layer: nn.Module, inputs: Any, out: Tensor, *, region: Region) -> Ten
 
 
 def _join(layer: nn.Module, inputs: Any, out: Tensor, *, region: Region, size: int) -> Tensor:
-    """Return the outputs of all ranks: a sum of each rank's, padded by zeros to all places."""
+    """Return the outputs of all ranks."""
     del layer, inputs
-    piece = region.piece(size)
-    return region.leave(F.pad(out, (piece.start, size - piece.stop)))
+    return gather_features(out, region.group, pieces=region.pieces(size))
 
 
 def _split(layer: nn.Module, inputs: Any, *, region: Region) -> tuple[Any, ...]:
