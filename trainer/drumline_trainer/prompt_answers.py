@@ -1,8 +1,9 @@
 """Continue fixed prompts while a model trains: a look at it beside the held-out loss.
 
 Every rank passes the same tokens through the layout that trains, and takes the likeliest token each
-time. Nothing is cached, so a token costs a pass over all before it. The number of passes does not
-depend on what is answered: with fsdp they are collective.
+time. Nothing is cached, so a token costs a pass over all before it. Prompts share a pass if a
+micro-batch holds them. The number of passes does not depend on what is answered: with fsdp they are
+collective.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ class PromptAnswers:
     """Tokens of an answer."""
     window: int | None
     """Positions that the model knows. None: any number."""
+    batch_tokens: int
+    """Tokens of a micro-batch, which fit the device."""
     device: torch.device
 
     @classmethod
@@ -53,24 +56,52 @@ class PromptAnswers:
             codec=codec,
             most=evaluation.prompt_tokens,
             window=config.model.max_positions if config.model.family is Family.GPT2 else None,
+            batch_tokens=(config.micro_batch_size or 1) * config.data.sequence_length,
             device=device,
         )
 
     @torch.no_grad()
     def answers(self, model: nn.Module) -> Iterator[tuple[str, str]]:
         """Return each prompt with what comes after it. Collective; the model is in evaluation."""
-        for prompt, tokens in zip(self.prompts, self.tokens, strict=True):
-            seen = list(tokens)
+        for part in self._batches():
+            seen = [list(self.tokens[number]) for number in part]
             # Always `most` passes: with fsdp every pass gathers weights, and all ranks must make
             # the same number.
             for _ in range(self.most):
-                read = seen if self.window is None else seen[-self.window :]
-                logits_BSV = model(torch.tensor([read], device=self.device))
-                # argmax reads the value on the host, one wait for each token. All ranks get the
-                # same token.
-                seen.append(int(logits_BSV[0, -1].argmax()))
-            answer = seen[len(tokens) :]
-            # The answer is cut at its stop token afterwards. Tokens behind it were computed in
-            # vain.
-            stop = next((n for n, token in enumerate(answer) if token in self.codec.stops), None)
-            yield prompt, self.codec.decode(answer[:stop])
+                self._continue(seen, model)
+            for number, tokens in zip(part, seen, strict=True):
+                answer = tokens[len(self.tokens[number]) :]
+                # The answer is cut at its stop token afterwards. Tokens behind it were computed in
+                # vain.
+                stop = next(
+                    (n for n, token in enumerate(answer) if token in self.codec.stops), None
+                )
+                yield self.prompts[number], self.codec.decode(answer[:stop])
+
+    def _batches(self) -> Iterator[list[int]]:
+        """Yield prompts whose passes are no larger than a micro-batch, or single ones."""
+        part: list[int] = []
+        longest = 0
+        for number, tokens in enumerate(self.tokens):
+            longest = max(longest, len(tokens) + self.most)
+            if part and (len(part) + 1) * longest > self.batch_tokens:
+                yield part
+                part, longest = [], len(tokens) + self.most
+            part.append(number)
+        yield part
+
+    def _continue(self, seen: list[list[int]], model: nn.Module) -> None:
+        """Append to each row the likeliest token after it.
+
+        Rows are padded on the right. No position looks at a later one, so padding changes nothing.
+        """
+        read = [tokens if self.window is None else tokens[-self.window :] for tokens in seen]
+        length = max(map(len, read))
+        padded = [tokens + [0] * (length - len(tokens)) for tokens in read]
+        logits_BSV = model(torch.tensor(padded, device=self.device))
+        last = torch.tensor([len(tokens) - 1 for tokens in read], device=self.device)
+        rows = torch.arange(len(read), device=self.device)
+        # The host reads the values, one wait for each pass. All ranks get the same tokens.
+        chosen: list[int] = logits_BSV[rows, last].argmax(-1).tolist()
+        for tokens, token in zip(seen, chosen, strict=True):
+            tokens.append(token)
