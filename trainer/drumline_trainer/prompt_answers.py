@@ -79,7 +79,7 @@ class PromptAnswers:
                 yield self.prompts[number], self.codec.decode(answer[:stop])
 
     def _batches(self) -> Iterator[list[int]]:
-        """Yield prompts whose passes are no larger than a micro-batch, or single ones."""
+        """Yield groups of prompts whose passes fit a micro-batch, or single prompts."""
         part: list[int] = []
         longest = 0
         for number, tokens in enumerate(self.tokens):
