@@ -15,14 +15,16 @@ import torch.distributed as dist
 from drumline_agent.rank_protocol.placement import Placement
 from drumline_contract.config import TrainerConfig
 from drumline_trainer.checkpoint.background_save import BackgroundSave
-from drumline_trainer.checkpoint.checkpointer import Checkpointer
+from drumline_trainer.checkpoint.checkpointer import Checkpointer, StagingBuffer
 from drumline_trainer.checkpoint.errors import CheckpointError
 from drumline_trainer.metrics.losses import read_losses
+from drumline_trainer.optimization.adamw import ShardedAdamW
 from drumline_trainer.sharding.slices import TensorSlice
 from tests.gloo.configs import small
 from tests.gloo.gang import GangStarter
 from tests.gloo.jobs import CPU, opened, restore_once, train_rank, training_state
 from tests.gloo.stored import same_bits, whole_tensors
+from tests.patience import HANG_SECONDS
 
 pytestmark = pytest.mark.extended(keep=2)
 
@@ -51,6 +53,7 @@ def save_until_killed(placement: Placement, pipe: Connection, config: TrainerCon
     for step in (1, 2):
         fill(slices, float(step))
         checkpoints.begin(step=step, slices=slices, trainer={"cursor": step})
+        checkpoints.finish_copy()
         fill(slices, -1.0)
         assert committed(checkpoints) == step
     fill(slices, 3.0)
@@ -59,6 +62,25 @@ def save_until_killed(placement: Placement, pipe: Connection, config: TrainerCon
     checkpoints._pending.background._work.result()
     pipe.send("written")
     signal.pause()
+
+
+def train_with_late_copies(
+    placement: Placement, pipe: Connection, config: TrainerConfig, losses_file: Path | None
+) -> None:
+    """Train, and copy only once training waits for the copy or has updated the weights."""
+    late = threading.Event()
+    order, copy = StagingBuffer.order, StagingBuffer.copy
+    finish_copy, update = BackgroundSave.finish_copy, ShardedAdamW.update
+
+    def copy_late(staging: StagingBuffer, check: Callable[[], None]) -> None:
+        assert late.wait(HANG_SECONDS)
+        copy(staging, check)
+
+    StagingBuffer.order = lambda staging: (late.clear(), order(staging))[1]
+    StagingBuffer.copy = copy_late
+    BackgroundSave.finish_copy = lambda save, **named: (late.set(), finish_copy(save, **named))[1]
+    ShardedAdamW.update = lambda *given, **named: (update(*given, **named), late.set())[0]
+    train_rank(placement, pipe, config, losses_file)
 
 
 def save_slowly(placement: Placement, pipe: Connection, config: TrainerConfig) -> None:
@@ -71,7 +93,9 @@ def save_slowly(placement: Placement, pipe: Connection, config: TrainerConfig) -
             check()
         return b"report"
 
-    background = BackgroundSave(write=write, commit=lambda reports: reports[0], device=CPU)
+    background = BackgroundSave(
+        copy=lambda check: check(), write=write, commit=lambda reports: reports[0], device=CPU
+    )
     assert background.advance(progress=moved.set) is None
     pipe.send(background.advance())
     dist.destroy_process_group()
@@ -151,7 +175,8 @@ def test_a_save_that_is_due_too_early_waits_and_all_are_there_in_the_end(
     for folder in folders:
         checkpoint = {"every_steps": 1, "keep": 50, "asynchronous": folder.name == "behind"}
         config = small(tmp_path, steps=6, checkpoint=checkpoint)
-        lines += gangs.run(train_rank, config, None, world_size=2, checkpoint_folder=folder)[:1]
+        job = train_with_late_copies if folder.name == "behind" else train_rank
+        lines += gangs.run(job, config, None, world_size=2, checkpoint_folder=folder)[:1]
     names = [f"step-{step:08d}" for step in range(1, 7)]
     assert names_in(folders[0]) == names_in(folders[1]) == names
     assert read_losses(folders[0] / "metrics.jsonl") == read_losses(folders[1] / "metrics.jsonl")

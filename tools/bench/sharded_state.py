@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import torch
 import torch.distributed as dist
+from torch import Tensor
 
 from drumline_agent.rank_protocol.placement import Placement
 from drumline_contract.config import TrainerConfig
 from drumline_contract.layout_validation import validated_layout
 from drumline_trainer.assembly.assemble import assemble
+from drumline_trainer.assembly.parallel_model import ParallelModel
 from drumline_trainer.checkpoint.checkpointer import Checkpointer
 from drumline_trainer.models.initialize import initialize_slices
 from drumline_trainer.optimization.adamw import ShardedAdamW
@@ -23,28 +26,53 @@ from drumline_trainer.sharding.world import World
 CPU: Final = torch.device("cpu")
 
 
-def joined_state(placement: Placement, config: TrainerConfig) -> Sequence[TensorSlice]:
-    """Join the others; this rank's share of the weights, initialized, and of their moments."""
-    join(placement, device=CPU)
-    world = World.join(validated_layout(config, world_size=placement.world_size), device=CPU)
-    parallel_model = assemble(config, world)
-    initialize_slices(parallel_model.slices, config=config.model, seed=config.seed)
-    return ShardedAdamW(parallel_model.slices, config.optimizer).slices()
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardedState:
+    """A rank's share of a model, and what a checkpoint saves of it."""
 
+    model: ParallelModel
+    slices: Sequence[TensorSlice]
+    """Weights, initialized, and their moments."""
+    batch: Tensor
+    """Tokens of this rank [2, sequence], int64."""
 
-def standstill_seconds(
-    checkpoints: Checkpointer, *, step: int, slices: Sequence[TensorSlice]
-) -> float:
-    """How long training stands still for a save that goes on behind it; collective."""
-    dist.barrier()
-    checkpoints.begin(step=step, slices=slices, trainer={})
-    made = None
-    while made is None:
-        while not checkpoints.ready:  # this is when training would go on
-            time.sleep(0.01)
+    @classmethod
+    def joined(cls, placement: Placement, config: TrainerConfig) -> ShardedState:
+        """Join the others."""
+        join(placement, device=CPU)
+        world = World.join(validated_layout(config, world_size=placement.world_size), device=CPU)
+        model = assemble(config, world)
+        initialize_slices(model.slices, config=config.model, seed=config.seed)
+        length = config.data.sequence_length
+        return cls(
+            model=model,
+            slices=ShardedAdamW(model.slices, config.optimizer).slices(),
+            batch=torch.arange(2 * length).view(2, length) % config.model.vocab_size,
+        )
+
+    def change(self) -> None:
+        """Change every element."""
+        for local in self.slices:
+            local.tensor.add_(1e-6)
+
+    def compute_gradients(self) -> None:
+        """Compute what a step computes before its update; collective."""
+        self.model.begin_step(targets=self.batch.numel() * dist.get_world_size())
+        self.model.micro_batch_loss(self.batch, self.batch, ()).backward()  # pyright: ignore[reportUnknownMemberType] - untyped in torch
+
+    def standstill_seconds(self, checkpoints: Checkpointer, *, step: int) -> float:
+        """How long training stands still for a save that goes on behind it; collective."""
         dist.barrier()
-        made = checkpoints.advance()
-    return made.seconds
+        checkpoints.begin(step=step, slices=self.slices, trainer={})
+        self.compute_gradients()
+        checkpoints.finish_copy()  # the update would follow
+        made = None
+        while made is None:
+            while not checkpoints.ready:  # this is when training would go on
+                time.sleep(0.01)
+            dist.barrier()
+            made = checkpoints.advance()
+        return made.seconds
 
 
 def seconds_of_all(work: Callable[[], object]) -> float:

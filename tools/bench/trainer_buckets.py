@@ -21,7 +21,7 @@ from drumline_trainer.checkpoint.checkpointer import Checkpointer
 from tests.layouts.pool import Pool
 from tests.object_store import BUCKET, running
 from tools.bench.report import FOLDER, Row
-from tools.bench.sharded_state import CPU, joined_state, seconds_of_all, standstill_seconds
+from tools.bench.sharded_state import CPU, ShardedState, seconds_of_all
 
 ROUNDS = 5
 PART_BYTES = 8 << 20
@@ -77,7 +77,8 @@ def transfers(
 ) -> Transfers:
     """Save, send, restore and fetch a sharded state in turns; collective."""
     os.environ.update(environment)
-    slices = joined_state(placement, config)
+    state = ShardedState.joined(placement, config)
+    slices = state.slices
     checkpoints = Checkpointer.open(placement, keep=1, device=CPU)
     assert checkpoints is not None
     assert placement.checkpoint_bucket is not None
@@ -87,14 +88,10 @@ def transfers(
     def change() -> None:
         nonlocal step
         step += 1
-        for local in slices:
-            local.tensor.add_(1.0)
+        state.change()
 
     def save() -> object:
         return checkpoints.save(step=step, slices=slices, trainer={})
-
-    def behind() -> float:
-        return standstill_seconds(checkpoints, step=step, slices=slices)
 
     size = checkpoints.save(step=step, slices=slices, trainer={}).size_bytes
     raw = memoryview(bytes(size // placement.world_size))
@@ -111,7 +108,7 @@ def transfers(
             )
         )
         change()
-        taken.behind.append(behind())
+        taken.behind.append(state.standstill_seconds(checkpoints, step=step))
         taken.restored.append(
             seconds_of_all(lambda: checkpoints.restore(slices, placement=placement))
         )

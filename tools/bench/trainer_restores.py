@@ -25,7 +25,7 @@ from tests.gloo.counted_reads import CountedStorage
 from tests.layouts.pool import Pool
 from tests.object_store import BUCKET, running
 from tools.bench.report import FOLDER, Row
-from tools.bench.sharded_state import CPU, joined_state, seconds_of_all
+from tools.bench.sharded_state import CPU, ShardedState, seconds_of_all
 
 ROUNDS = 7
 RANKS = 2
@@ -75,7 +75,7 @@ def restores(
 ) -> Restores:
     """Save a state of copies, and restore it in turns in both ways; collective."""
     os.environ.update(environment)
-    slices = joined_state(placement, config)
+    slices = ShardedState.joined(placement, config).slices
     checkpoints = Checkpointer.open(placement, keep=1, device=CPU)
     assert checkpoints is not None
     size = checkpoints.save(step=1, slices=slices, trainer={}).size_bytes

@@ -24,10 +24,10 @@ from drumline_trainer.checkpoint.checkpointer import Checkpointer
 from drumline_trainer.sharding.slices import TensorSlice
 from tests.layouts.pool import Pool
 from tools.bench.report import FOLDER, Row
-from tools.bench.sharded_state import CPU, joined_state, seconds_of_all, standstill_seconds
+from tools.bench.sharded_state import CPU, ShardedState, seconds_of_all
 
 SAVES = 7
-STALL_GOAL = 0.05
+STALL_GOAL = 0.03
 DIGEST_GOAL = 0.03
 
 
@@ -93,7 +93,8 @@ def rows(pool: Pool, config: TrainerConfig) -> Iterator[Row]:
 
 def saves(placement: Placement, config: TrainerConfig) -> Saves:
     """Save a sharded state in every way; collective."""
-    slices = joined_state(placement, config)
+    state = ShardedState.joined(placement, config)
+    slices = state.slices
     norms = [each_slice for each_slice in slices if "norm" in each_slice.name]
     checkpoints = Checkpointer.open(placement, keep=1, device=CPU)
     assert checkpoints is not None
@@ -110,9 +111,8 @@ def saves(placement: Placement, config: TrainerConfig) -> Saves:
     def behind() -> float:
         nonlocal step
         step += 1
-        for each_slice in slices:
-            each_slice.tensor.add_(1.0)
-        return standstill_seconds(checkpoints, step=step, slices=slices)
+        state.change()
+        return state.standstill_seconds(checkpoints, step=step)
 
     def undigested() -> float:
         with _no_digests():

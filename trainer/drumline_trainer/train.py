@@ -302,6 +302,7 @@ class Learner:
         rate = learning_rate(step, self.workers.config)
         # Phase 4: update. A skipped step leaves weights and moments as they are.
         if totals.finite:
+            checkpointer.finish_copy()  # a save may still copy what the update changes
             self.optimizer.update(gradients, rate=rate)
             self.model.weights.refresh_copies()
         return Update(totals=totals, scale=scale, rate=rate)

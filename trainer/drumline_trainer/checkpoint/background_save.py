@@ -1,10 +1,13 @@
 """A save during training, in two stages: every rank writes its files, then rank 0 commits.
 
-Threads do both and use no collectives. Ranks meet at step boundaries only, on the training thread:
-once all are `ready` (known from the all-reduce of every step) they `advance` together, which costs
-two small messages. So no collective of a thread races with training's, and where training ends or
-is interrupted nothing waits for the threads: they leave an unfinished folder of this membership, or
-a complete checkpoint that rank 0 had not yet announced.
+Threads do both and use no collectives. The first one copies the state before it writes, while the
+next step computes gradients. `finish_copy` must return before anything changes the state.
+
+Ranks meet at step boundaries only, on the training thread: once all are `ready` (known from the
+all-reduce of every step) they `advance` together, which costs two small messages. So no collective
+of a thread races with training's, and where training ends or is interrupted nothing waits for the
+threads: they leave an unfinished folder of this membership, or a complete checkpoint that rank 0
+had not yet announced.
 
 Example, with two ranks. Step 100: both `begin`. Step 103: rank 0 has written. Step 107: rank 1 has
 too, both advance, and rank 0's thread commits. Step 108: both advance and know the outcome.
@@ -52,13 +55,15 @@ class BackgroundSave:
     def __init__(
         self,
         *,
+        copy: Callable[[Callable[[], None]], None],
         write: Callable[[Callable[[], None]], bytes],
         commit: Callable[[list[bytes]], bytes],
         device: torch.device,
     ) -> None:
-        """Begin to write.
+        """Begin to copy and to write.
 
         Args:
+            copy: copies the state that `write` writes; calls its argument regularly.
             write: writes this rank's files and returns its report; calls its argument regularly.
             commit: commits all ranks' reports, on rank 0; its encoded outcome goes to all ranks.
             device: device of the tensors in small messages.
@@ -66,16 +71,29 @@ class BackgroundSave:
         self._commit = commit
         self._device = device
         self._canceled = threading.Event()
+        self._copied = threading.Event()
         self._reported = False
         self._chunks = 0
         self.seconds = 0.0
         """Busy time of this rank's threads."""
-        self._work = self._start(lambda: write(self._check))
+
+        def copy_and_write() -> bytes:
+            try:
+                copy(self._check)
+            finally:  # `advance` raises an error of the copy
+                self._copied.set()
+            return write(self._check)
+
+        self._work = self._start(copy_and_write)
 
     @property
     def ready(self) -> bool:
         """True if this rank can advance without waiting."""
         return self._work.done()
+
+    def finish_copy(self, *, progress: Callable[[], None] = lambda: None) -> None:
+        """Wait until the state may change. `progress`: see `advance`."""
+        self._wait(self._copied.wait, progress)
 
     def advance(self, *, progress: Callable[[], None] = lambda: None) -> bytes | None:
         """Wait for all ranks' threads. Returns the outcome after the last stage. Collective.
@@ -100,13 +118,16 @@ class BackgroundSave:
         self._canceled.set()
 
     def _finished(self, progress: Callable[[], None]) -> bytes:
+        self._wait(lambda timeout: bool(wait([self._work], timeout).done), progress)
+        return self._work.result()
+
+    def _wait(self, until: Callable[[float], bool], progress: Callable[[], None]) -> None:
         chunks = self._chunks
         # Look now and then, so that the heartbeat shows whether bytes still move.
-        while not wait([self._work], timeout=_LOOK_SECONDS).done:
+        while not until(_LOOK_SECONDS):
             if self._chunks != chunks:
                 chunks = self._chunks
                 progress()
-        return self._work.result()
 
     def _check(self) -> None:
         self._chunks += 1

@@ -50,20 +50,26 @@ from drumline_trainer.tensor_files.layout import as_bytes
 _ALIGNMENT = 64
 
 
+def _nothing() -> None:
+    """Do nothing: the default of `progress`."""
+
+
 class StagingBuffer:
-    """Allocated once; every copy replaces the last one."""
+    """A copy in host memory. It is allocated once, and every copy replaces the last one."""
 
     def __init__(self, slices: Sequence[TensorSlice]) -> None:
-        """Allocate memory for these slices, whose tensors are copied at each `stage`."""
+        """Allocate memory for these slices, whose tensors are copied by each `copy`."""
         self._sources = [local.tensor.detach() for local in slices]
         sizes = [source.numel() * source.element_size() for source in self._sources]
         # One buffer with aligned places, so that each can be viewed in its tensor's type.
         starts = [0]
         for size in sizes:
             starts.append(starts[-1] + -(-size // _ALIGNMENT) * _ALIGNMENT)
-        on_gpu = any(source.is_cuda for source in self._sources)
+        self._gpu = next((source.device for source in self._sources if source.is_cuda), None)
         # only to pinned memory the GPU copies directly, without a buffer of the driver
-        self._buffer = torch.empty(starts[-1], dtype=torch.uint8, pin_memory=on_gpu)
+        pinned = self._gpu is not None
+        self._buffer = torch.empty(starts[-1], dtype=torch.uint8, pin_memory=pinned)
+        self._stream = None if self._gpu is None else torch.cuda.Stream(self._gpu)
         self._targets = [
             self._buffer[start : start + size] for start, size in zip(starts, sizes, strict=False)
         ]
@@ -73,13 +79,23 @@ class StagingBuffer:
         ]
         """Slices like the given ones, with the tensors of the copy."""
 
-    def stage(self) -> None:
-        """Copy; the sources may change afterwards."""
-        for source, target in zip(self._sources, self._targets, strict=True):
-            target.copy_(as_bytes(source), non_blocking=True)
-        # The copies are asynchronous. The next step may change weights only after they are done.
-        if self._buffer.is_pinned():
-            torch.cuda.current_stream().synchronize()
+    def order(self) -> None:
+        """Let the next `copy` see all that the calling thread has queued on the GPU."""
+        if self._stream is not None:
+            self._stream.wait_stream(torch.cuda.current_stream(self._gpu))
+
+    def copy(self, check: Callable[[], None] = _nothing) -> None:
+        """Copy in any thread, beside what the GPU computes. The sources may change afterwards.
+
+        Args:
+            check: called between tensors; an exception that it raises ends the copy.
+        """
+        with torch.cuda.stream(self._stream):
+            for source, target in zip(self._sources, self._targets, strict=True):
+                check()
+                target.copy_(as_bytes(source), non_blocking=True)
+        if self._stream is not None:
+            self._stream.synchronize()
 
 
 def open_storage(placement: Placement, *, owner: Owner, claim: str = "") -> CheckpointStorage:
@@ -117,10 +133,6 @@ _CLAIM_ERRORS = {
 }
 
 
-def _nothing() -> None:
-    """Do nothing: the default of `progress`."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavedCheckpoint:
     """A committed checkpoint and its cost."""
@@ -149,10 +161,12 @@ class _PendingSave:
 class Checkpointer:
     """The checkpoints of one rank.
 
-    Collective but for `ready` and `cancel`: all ranks make the same calls in the same order.
+    Collective but for `finish_copy`, `ready` and `cancel`: all ranks make the same calls in the
+    same order.
 
-    Training waits for a save (`save`), or it continues during the save: `begin` it, then `advance`
-    when all ranks are `ready`, or until there is no `pending_step`. There is one save at a time.
+    Training waits for a save (`save`), or it continues during the save: `begin` it, `finish_copy`
+    before the next update, then `advance` when all ranks are `ready`, or until there is no
+    `pending_step`. There is one save at a time.
     """
 
     storage: CheckpointStorage
@@ -289,7 +303,9 @@ class Checkpointer:
     def begin(
         self, *, step: int, slices: Sequence[TensorSlice], trainer: Mapping[str, Any]
     ) -> None:
-        """Copy what `save` would write, and write it during training.
+        """Copy what `save` would write, and write it, both during training.
+
+        Nothing may change the slices before `finish_copy` has returned.
 
         Args:
             step: number of finished steps.
@@ -302,10 +318,10 @@ class Checkpointer:
         if self._staging is None:
             self._staging = StagingBuffer(slices_to_write(slices))
         staging = self._staging
-        # Training stops only for this copy. The threads below read from it.
-        staging.stage()
+        staging.order()
         files = self.storage.begin(step)
         save = BackgroundSave(
+            copy=staging.copy,
             write=lambda check: self.writer.write(files, staging.slices, check=check),
             commit=lambda reports: encode(
                 self._commit(step, files=files, trainer=trainer, reports=reports)
@@ -313,6 +329,13 @@ class Checkpointer:
             device=self.device,
         )
         self._pending = _PendingSave(step=step, background=save, seconds=time.monotonic() - began)
+
+    def finish_copy(self) -> None:
+        """Wait until the pending save, if any, has copied its slices."""
+        if self._pending is not None:
+            began = time.monotonic()
+            self._pending.background.finish_copy(progress=self.progress)
+            self._pending.seconds += time.monotonic() - began
 
     @property
     def pending_step(self) -> int | None:

@@ -75,7 +75,10 @@ INITIAL_STATE = StartingPoint(step=0, tier=RestoreTier.INITIAL, trainer={"cursor
 
 @dataclass(slots=True, kw_only=True)
 class TieredCheckpointer:
-    """Copies of one rank in one membership. Collective but for `vote` and `check_membership`."""
+    """Copies of one rank in one membership.
+
+    Collective but for `vote`, `finish_copy` and `check_membership`.
+    """
 
     config: TrainerConfig
     placement: Placement
@@ -178,6 +181,12 @@ class TieredCheckpointer:
         asked = self.control is not None and self.control.notice is not None
         ready = self._checkpoints is not None and self._checkpoints.ready
         return int(asked) + _READY * int(ready)
+
+    def finish_copy(self) -> None:
+        """Wait until a save that has begun has copied the state. Call it before each update."""
+        if self._checkpoints is not None:
+            with self.reporter.excluded_from_step_time():
+                self._checkpoints.finish_copy()
 
     def due(self, step: int, *, votes: int, asked: bool = False) -> bool:
         """Return whether there is anything to save or to advance after this step.
@@ -294,6 +303,7 @@ class TieredCheckpointer:
         if self._in_background and not self._last_or_asked(step) and self._notice is None:
             self._checkpoints.begin(step=step, slices=self._slices, trainer=trainer)
             if self.config.parallelism.asynchronous:  # pushes of others change what is copied
+                self._checkpoints.finish_copy()
                 agree(Accepted(), device=self.device)
         else:
             made = self._checkpoints.save(step=step, slices=self._slices, trainer=trainer)

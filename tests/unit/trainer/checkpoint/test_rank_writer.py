@@ -155,12 +155,12 @@ def test_a_copy_does_not_follow_its_source() -> None:
         whole("c", torch.tensor(7)),
     ]
     copy = StagingBuffer(sources)
-    copy.stage()
+    copy.copy()
     before = [source.tensor.clone() for source in sources]
     for source in sources:
         source.tensor.zero_()
     assert all(torch.equal(c.tensor, b) for c, b in zip(copy.slices, before, strict=True))
-    copy.stage()
+    copy.copy()
     assert not any(staged.tensor.any() for staged in copy.slices)
 
 
