@@ -118,7 +118,7 @@ async def _measure_raw(stand: Stand, *, nodes: int) -> list[load.Timed]:
     for number in range(RAW_ROUNDS if nodes < MANY_NODES else 1):
         await load.settled(stand.servers[API_SERVER])
         print(f"raw limit on {nodes} nodes, round {number + 1}", flush=True)
-        pods = load.bound_pods(f"raw-r{number}", names, gpus=GPUS)
+        pods = load.bound_pods(load.raw_name(nodes, number), names, gpus=GPUS)
         timed = await load.timed(
             client,
             bound,

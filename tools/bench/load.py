@@ -29,6 +29,7 @@ NAMESPACE = "bench"
 Json = dict[str, Any]
 IDLE_SHARE = 0.12
 """Of one core: a little more than the leases of 500 fake nodes take all the time."""
+CLEAR_SECONDS = 120.0
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -42,11 +43,13 @@ def job_manifest(name: str, *, nodes: int, gpus: int, **spec: Any) -> Json:
     }
 
 
-def trainer_job_manifest(name: str, *, nodes: int, gpus: int, **spec: Any) -> Json:
-    """The same gang with the bundled trainer, whose batch splits evenly over its ranks."""
-    job = job_manifest(name, nodes=nodes, gpus=gpus, **spec)
+def with_trainer(job: Json) -> Json:
+    """Give a gang the bundled trainer; its batch splits evenly over its ranks.
+
+    Fake pods have no agents, and none is waited for.
+    """
     del job["spec"]["template"]
-    job["spec"]["trainer"] = {"globalBatchSize": nodes * gpus}
+    job["spec"]["trainer"] = {"globalBatchSize": job["spec"]["nodes"] * job["spec"]["gpusPerNode"]}
     return job
 
 
@@ -148,8 +151,16 @@ class StalledError(RuntimeError):
     """Pods were not bound in time; the message says how many, and how the jobs stand."""
 
 
-async def all_bound(client: KubeClient, bound: BoundPods, *, seconds: float) -> None:
+async def all_bound(
+    client: KubeClient, bound: BoundPods, *, seconds: float, kind: Resource = TRAINING_JOBS
+) -> None:
     """Wait until as many pods are bound as `begin` asked for.
+
+    Args:
+        client: reads the jobs if pods are missing.
+        bound: the pods.
+        seconds: longest wait.
+        kind: the jobs.
 
     Raises:
         StalledError: they were not within `seconds`.
@@ -158,12 +169,26 @@ async def all_bound(client: KubeClient, bound: BoundPods, *, seconds: float) -> 
         async with asyncio.timeout(seconds):
             await bound.reached.wait()
     except TimeoutError:
-        stored = await reads.list_all(client, TRAINING_JOBS, namespace=NAMESPACE)
-        views = [codec.custom_object(raw) for raw in stored]
-        seen = stalled([(view.name, view.status) for view in views])
         raise StalledError(
-            f"{bound.since} of {bound.wanted} pods were bound after {seconds:g} s; {seen}"
+            f"{bound.since} of {bound.wanted} pods were bound after {seconds:g} s;"
+            f" {await jobs_seen(client, kind)}"
         ) from None
+
+
+async def jobs_seen(client: KubeClient, resource: Resource = TRAINING_JOBS) -> str:
+    """Return the jobs of the bench that have not ended, by phase and reason: see `stalled`."""
+    stored = await reads.list_all(client, resource, namespace=NAMESPACE)
+    views = [codec.custom_object(raw) for raw in stored]
+    return stalled((view.name, view.status) for view in views if not has_ended(view.status))
+
+
+def has_ended(status: Mapping[str, Any]) -> bool:
+    """Return whether a TrainingJob, a batch Job or a Workload of Kueue with this status is over."""
+    conditions: Iterable[Json] = status.get("conditions") or ()
+    ended = {"Complete", "Failed", "Finished"}
+    return bool(status.get("finishedAt")) or any(
+        condition["type"] in ended and condition["status"] == "True" for condition in conditions
+    )
 
 
 def stalled(jobs: Iterable[tuple[str, Mapping[str, Any]]]) -> str:
@@ -174,8 +199,13 @@ def stalled(jobs: Iterable[tuple[str, Mapping[str, Any]]]) -> str:
     """
     kinds: dict[str, list[str]] = {}
     for name, status in jobs:
-        kind = " ".join(filter(None, (status.get("phase") or "new", status.get("reason"))))
-        text = f"{name}: {status.get('message') or 'no message'}"
+        # kinds of peers have a state or conditions, whose last one is the newest
+        conditions: list[Json] = status.get("conditions") or [{}]
+        newest, state = conditions[-1], status.get("state") or Json()
+        phase: str = status.get("phase") or state.get("phase") or newest.get("type") or "new"
+        reason: str = status.get("reason") or newest.get("reason") or ""
+        kind = f"{phase} {reason}".rstrip()
+        text = f"{name}: {status.get('message') or newest.get('message') or 'no message'}"
         kinds.setdefault(kind, []).append(text)
     most_first = sorted(kinds.items(), key=lambda item: -len(item[1]))
     parts = [f"{len(texts)} {kind}, such as {texts[0]}" for kind, texts in most_first]
@@ -193,6 +223,11 @@ def of_round(manifests: list[Json], number: int) -> list[Json]:
     return manifests
 
 
+def raw_name(nodes: int, number: int) -> str:
+    """Return the name of the gang of a raw round, which no other round of a run has."""
+    return f"raw-{nodes}-r{number}"
+
+
 async def timed(
     client: KubeClient,
     bound: BoundPods,
@@ -200,13 +235,26 @@ async def timed(
     *,
     pods: int,
     processes: dict[str, int],
+    kind: Resource = TRAINING_JOBS,
 ) -> Timed:
-    """Submit, wait until all pods are seen bound."""
+    """Submit, wait until all pods are seen bound.
+
+    Args:
+        client: reads the jobs if pods are missing.
+        bound: the pods.
+        submit: creates the jobs.
+        pods: how many pods have to be bound.
+        processes: process ids by name.
+        kind: the jobs.
+
+    Raises:
+        StalledError: the pods were not bound within ten minutes.
+    """
     bound.begin(pods)
     before = {name: cpu_seconds(pid) for name, pid in processes.items()}
     started = time.perf_counter()
     await submit()
-    await all_bound(client, bound, seconds=600)
+    await all_bound(client, bound, seconds=600, kind=kind)
     took = bound.last_at - started
     after = {name: cpu_seconds(pid) for name, pid in processes.items()}
     return Timed(seconds=took, cpu_seconds={n: after[n] - before[n] for n in processes})
@@ -229,26 +277,52 @@ async def settled(pid: int, *, within_seconds: float = 60.0) -> None:
 
 async def submit_jobs(client: KubeClient, manifests: list[Json]) -> None:
     """Create all jobs at once."""
-    await writes.create_many(client, TRAINING_JOBS, bodies=manifests, namespace=NAMESPACE)
+    await submit(client, TRAINING_JOBS, manifests)
 
 
 async def submit_pods(client: KubeClient, pods: list[Json]) -> None:
     """Create all pods at once, already bound: the raw limit."""
-    outcomes = await writes.create_many(client, PODS, bodies=pods, namespace=NAMESPACE)
+    await submit(client, PODS, pods)
+
+
+async def submit(client: KubeClient, resource: Resource, manifests: list[Json]) -> None:
+    """Create all objects of a kind at once.
+
+    Raises:
+        KubeError: the API server refused one.
+    """
+    outcomes = await writes.create_many(client, resource, bodies=manifests, namespace=NAMESPACE)
     for outcome in outcomes:
         if isinstance(outcome, Exception):
             raise outcome
 
 
-async def clear(client: KubeClient, bound: BoundPods) -> None:
-    """Delete jobs and pods and wait until the pods are gone."""
-    result = await reads.list_all(client, TRAINING_JOBS, namespace=NAMESPACE)
-    jobs = [codec.custom_object(raw).name for raw in result]
-    await _delete_all(client, TRAINING_JOBS, jobs, grace_seconds=None)
-    await _delete_all(client, PODS, sorted(bound.names), grace_seconds=0)
-    if bound.names:
-        async with asyncio.timeout(120):
-            await bound.empty.wait()
+async def clear(
+    client: KubeClient, bound: BoundPods, kinds: Iterable[Resource] = (TRAINING_JOBS,)
+) -> None:
+    """Delete the objects of these kinds and all pods, and wait until the pods are gone.
+
+    Raises:
+        StalledError: pods are left after two minutes.
+    """
+    for kind in kinds:
+        stored = await reads.list_all(client, kind, namespace=NAMESPACE)
+        names = [codec.custom_object(raw).name for raw in stored]
+        await _delete_all(client, kind, names, grace_seconds=None)
+    deadline = time.monotonic() + CLEAR_SECONDS
+    # a controller that has not heard of the end of its job may make another pod
+    while left := await reads.list_all(client, PODS, namespace=NAMESPACE):
+        pods = [codec.pod(raw) for raw in left]
+        if time.monotonic() > deadline:
+            shown = ", ".join(f"{pod.name} on {pod.node_name or 'no node'}" for pod in pods[:3])
+            raise StalledError(
+                f"{len(pods)} pods are left {CLEAR_SECONDS:g} s after their deletion, such as"
+                f" {shown}; {await jobs_seen(client)}"
+            )
+        await _delete_all(client, PODS, [pod.name for pod in pods], grace_seconds=0)
+        await asyncio.sleep(0.2)
+    while bound.names:  # the watch lags behind the list
+        await bound.empty.wait()
 
 
 async def _delete_all(

@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import time
 import urllib.request
+from typing import Final
+
+READY_SECONDS: Final = 180
 
 
 async def until_ready(port: int) -> None:
-    """Return once the operator leads and its caches are full."""
-    async with asyncio.timeout(180):
-        while not await asyncio.to_thread(_leads, port):  # noqa: ASYNC110 - another process
-            await asyncio.sleep(0.2)
+    """Return once the operator leads and its caches are full.
+
+    Raises:
+        TimeoutError: it did not within three minutes.
+    """
+    deadline = time.monotonic() + READY_SECONDS
+    while not await asyncio.to_thread(_leads, port):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"the operator does not lead after {READY_SECONDS} s: see its log")
+        await asyncio.sleep(0.2)
 
 
 def writes_of_jobs(port: int) -> int:

@@ -16,8 +16,8 @@ import asyncio
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import mean
@@ -27,9 +27,9 @@ from drumline.kube import codec, writes
 from drumline.kube.client import KubeClient
 from drumline.kube.errors import KubeError
 from drumline.kube.informer import Informer, Selection
-from drumline.kube.kinds import PODS, TRAINING_JOBS
+from drumline.kube.kinds import PODS, TRAINING_JOBS, Resource
 from drumline.kube.store import Change, Event
-from drumline.kube.views import PodPhase, PodView, TrainingJobView
+from drumline.kube.views import ObjectView, PodPhase, PodView
 from tools.bench import load
 from tools.bench.engine.virtual import SHAPES, Class
 from tools.bench.report import Row, publish
@@ -50,13 +50,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tools.bench.queues", description=__doc__)
     parser.add_argument("--part", type=int, default=100, help="of each class, in a hundred")
     part: int = parser.parse_args().part
-    with furnished("queues", _objects()) as cluster, tempfile.TemporaryDirectory() as folder:
+    with furnished("queues", setting()) as cluster, tempfile.TemporaryDirectory() as folder:
         create_fake_nodes(cluster.kubeconfig, count=NODES, gpus=GPUS_OF_A_NODE)
         rows = asyncio.run(_measure(cluster, Path(folder), part=part))
         publish("queues", rows, command=f"--part {part}")
 
 
-def _objects() -> list[Json]:
+def setting() -> list[Json]:
     """Queues in cohorts that lend and borrow, and a priority for each class."""
     objects = [priority_class(kind.name, kind.priority) for kind in BASELINE.classes]
     for cohort in range(BASELINE.cohorts):
@@ -81,6 +81,11 @@ class Runner:
 
     client: KubeClient
     jobs: int
+    kind: Resource = TRAINING_JOBS
+    make: Callable[[Class, str, str], Json]
+    """A job of a class, with the name of its queue and its own."""
+    tag: str = ""
+    """Ends every name: KWOK deletes pods by name, late, and so those of a later run."""
     submitted: dict[str, float] = field(default_factory=dict[str, float])
     admitted: dict[str, float] = field(default_factory=dict[str, float])
     ended: set[str] = field(default_factory=set[str])
@@ -102,12 +107,11 @@ class Runner:
         if pod.phase != PodPhase.RUNNING or pod.name in self.running:
             return
         self.running.add(pod.name)
-        kind = next(kind for kind in BASELINE.classes if job.startswith(kind.name))
-        self.tasks.create_task(self._end(pod.name, after=kind.seconds))
+        self.tasks.create_task(self._end(pod.name, after=class_of(job).seconds))
 
-    def take_job(self, event: Event[TrainingJobView]) -> None:
+    def take_job(self, event: Event[ObjectView]) -> None:
         """Count jobs that are over."""
-        if event.change is not Change.DELETED and codec.status_of(event.view).get("finishedAt"):
+        if event.change is not Change.DELETED and load.has_ended(event.view.status):
             self.ended.add(event.view.name)
             if len(self.ended) >= self.jobs:
                 self.all_ended.set()
@@ -117,12 +121,10 @@ class Runner:
         began = time.perf_counter()
         for number in range(count):
             await asyncio.sleep(began + number * kind.every - time.perf_counter())
-            name = f"{kind.name}-{queue.removeprefix('cohort-')}-{number}"
-            job = load.job_manifest(
-                name, nodes=1, gpus=kind.units, queue=queue, priorityClassName=kind.name
-            )
+            name = f"{kind.name}-{queue.removeprefix('cohort-')}-{number}{self.tag}"
+            job = self.make(kind, queue, name)
             self.submitted[name] = time.perf_counter()
-            await writes.create(self.client, TRAINING_JOBS, body=job, namespace=load.NAMESPACE)
+            await writes.create(self.client, self.kind, body=job, namespace=load.NAMESPACE)
 
     async def _end(self, pod: str, *, after: float) -> None:
         await asyncio.sleep(after)
@@ -147,43 +149,75 @@ class Runner:
             )
 
 
-@asynccontextmanager
-async def _watching_jobs(runner: Runner) -> AsyncGenerator[None]:
-    """Tell the runner of every pod and job."""
+def class_of(job: str) -> Class:
+    """Return the class of a job by its name."""
+    return next(kind for kind in BASELINE.classes if job.startswith(kind.name))
+
+
+def training_job(kind: Class, queue: str, name: str) -> Json:
+    """Return one pod of as many GPUs as the class has units."""
+    return load.job_manifest(
+        name, nodes=1, gpus=kind.units, queue=queue, priorityClassName=kind.name
+    )
+
+
+def queue_names() -> list[str]:
+    """Return the queues of the baseline."""
+    return [f"cohort-{c}-{q}" for c in range(BASELINE.cohorts) for q in range(BASELINE.queues)]
+
+
+def counts_of(part: int) -> dict[Class, int]:
+    """Return the number of jobs of each class in each queue: `part` of a hundred."""
+    return {kind: max(1, kind.count * part // 100) for kind in BASELINE.classes}
+
+
+def jobs_of(part: int) -> int:
+    """Return the number of all jobs."""
+    return len(queue_names()) * sum(counts_of(part).values())
+
+
+async def drive(runner: Runner, *, part: int) -> float:
+    """Submit all jobs, wait until they are over, and return the seconds that it took.
+
+    Raises:
+        StalledError: they were not within 25 minutes.
+    """
     here = Selection(namespace=load.NAMESPACE)
-    jobs = Informer(runner.client, TRAINING_JOBS, decode=codec.training_job, selection=here)
+    jobs = Informer(runner.client, runner.kind, decode=codec.custom_object, selection=here)
     pods = Informer(runner.client, PODS, decode=codec.pod, selection=here)
     jobs.subscribe(runner.take_job)
     pods.subscribe(runner.take_pod)
-    tasks = [asyncio.create_task(jobs.run()), asyncio.create_task(pods.run())]
+    watches = [asyncio.create_task(jobs.run()), asyncio.create_task(pods.run())]
+    began = time.perf_counter()
+    submissions = [
+        asyncio.create_task(runner.submit(kind, queue, count=count))
+        for queue in queue_names()
+        for kind, count in counts_of(part).items()
+    ]
     try:
-        yield
+        while not runner.all_ended.is_set():
+            with suppress(TimeoutError):
+                await asyncio.wait_for(runner.all_ended.wait(), SAY_SECONDS)
+            counted = f"of {runner.jobs} jobs {len(runner.admitted)} were placed"
+            counted += f", {len(runner.ended)} are over"
+            print(counted, flush=True)
+            if time.perf_counter() - began > LONGEST_SECONDS:
+                seen = await load.jobs_seen(runner.client, runner.kind)
+                raise load.StalledError(f"{counted} after {LONGEST_SECONDS} s; {seen}")
+        return time.perf_counter() - began
     finally:
-        for task in tasks:
+        for task in (*watches, *submissions):
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*watches, *submissions, return_exceptions=True)
 
 
 async def _measure(cluster: Cluster, folder: Path, *, part: int) -> list[Row]:
-    queues = [f"cohort-{c}-{q}" for c in range(BASELINE.cohorts) for q in range(BASELINE.queues)]
-    counts = {kind: max(1, kind.count * part // 100) for kind in BASELINE.classes}
     async with standing(cluster, folder) as stand, asyncio.TaskGroup() as tasks:
         await stand.start_operator()
-        jobs = len(queues) * sum(counts.values())
-        runner = Runner(client=stand.client, jobs=jobs, tasks=tasks)
-        async with _watching_jobs(runner):
-            before, began = stand.cpu_seconds(), time.perf_counter()
-            for queue in queues:
-                for kind, count in counts.items():
-                    tasks.create_task(runner.submit(kind, queue, count=count))
-            async with asyncio.timeout(LONGEST_SECONDS):
-                while not runner.all_ended.is_set():
-                    with suppress(TimeoutError):
-                        await asyncio.wait_for(runner.all_ended.wait(), SAY_SECONDS)
-                    placed = len(runner.admitted)
-                    print(f"of {jobs} jobs {placed} were placed, {len(runner.ended)} are over")
-            seconds = time.perf_counter() - began
-            return _rows(stand, runner, before=before, seconds=seconds, is_whole=part == 100)
+        runner = Runner(client=stand.client, jobs=jobs_of(part), tasks=tasks, make=training_job)
+        before = stand.cpu_seconds()
+        seconds = await drive(runner, part=part)
+        return _rows(stand, runner, before=before, seconds=seconds, is_whole=part == 100)
 
 
 def _rows(

@@ -107,8 +107,7 @@ async def _restart(stand: Stand) -> Row:
     await load.submit_jobs(stand.client, [load.job_manifest("after-restart", nodes=GANG, gpus=1)])
     began = time.perf_counter()
     stand.operator.start()
-    async with asyncio.timeout(DECISION_SECONDS):
-        await stand.bound.reached.wait()
+    await load.all_bound(stand.client, stand.bound, seconds=DECISION_SECONDS)
     seconds = time.perf_counter() - began
     return Row(
         name="restart of the operator to its first decision",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from tools.bench import load
@@ -58,75 +58,120 @@ def _gangs(prefix: str, count: int, **job: Any) -> list[Json]:
     return [load.job_manifest(f"{prefix}-{number}", **job) for number in range(count)]
 
 
-def _trainer_gangs(prefix: str, count: int, **job: Any) -> list[Json]:
-    """The same with the bundled trainer; fake pods have no agents, and none is waited for."""
-    return [load.trainer_job_manifest(f"{prefix}-{number}", **job) for number in range(count)]
+def shapes_of(nodes: int, *, singles: int) -> tuple[Shape, ...]:
+    """Return the shapes that every peer is given, scaled to this number of nodes."""
+    racks = max(1, nodes // NODES_PER_RACK - 1)
+    preempting = max(1, nodes * 64 // 500)
+    return (
+        Shape(
+            name="gang",
+            title=f"one gang of {nodes} pods x {GPUS} GPUs",
+            jobs=lambda: _gangs("gang", 1, nodes=nodes, gpus=GPUS),
+            pods=nodes,
+            nodes=nodes,
+            times_raw=1.5,
+            peer="Volcano 4.3 s, KAI 8.2 s, Kueue 4.4 s, native gang 3.7 s",
+        ),
+        Shape(
+            name="fours",
+            title=f"{nodes // 4} gangs of 4 x {GPUS} GPUs",
+            jobs=lambda: _gangs("four", nodes // 4, nodes=4, gpus=GPUS),
+            pods=nodes // 4 * 4,
+            nodes=nodes,
+            seconds=2,
+            peer="Volcano 3.8 s, KAI 8.6 s, Kueue 7.8 s, native gang 3.9 s",
+        ),
+        Shape(
+            name="racks",
+            title=f"{racks} gangs of {NODES_PER_RACK} x {GPUS} GPUs, one rack each",
+            jobs=lambda: _gangs(
+                "rack", racks, nodes=NODES_PER_RACK, gpus=GPUS, topology={"required": "rack"}
+            ),
+            pods=racks * NODES_PER_RACK,
+            nodes=nodes,
+            seconds=2,
+            peer="none published",
+        ),
+        Shape(
+            name="singles",
+            title=f"{singles} jobs of one GPU",
+            jobs=lambda: _gangs("single", singles, nodes=1, gpus=1),
+            pods=singles,
+            nodes=nodes,
+            rounds=1,
+            seconds=20,
+            peer="KAI publishes 398 s (500 nodes)",
+        ),
+        Shape(
+            name="preempt",
+            title=f"a gang of {preempting} x {GPUS} GPUs that preempts {preempting} jobs"
+            " on a full cluster",
+            before=lambda: _gangs("low", nodes, nodes=1, gpus=GPUS, priorityClassName=LOW),
+            jobs=lambda: _gangs("high", 1, nodes=preempting, gpus=GPUS, priorityClassName=HIGH),
+            pods=preempting,
+            nodes=nodes,
+            seconds=2,
+            peer="KAI publishes 102 s for 250 x 8 from 4000 jobs of one GPU",
+        ),
+    )
 
+
+def peers_shapes(nodes: int) -> tuple[Shape, ...]:
+    """Return what peers measure themselves, on nodes of 8 GPUs.
+
+    Kubernetes' scheduler_perf has gangs of 3 pods, Volcano's benchmark 10 gangs of 100, and KAI's
+    a gang of 250 x 8 GPUs on 500 nodes that are full of jobs of one GPU.
+    """
+    hundreds = max(1, nodes // 50)
+    half = nodes // 2
+    return (
+        Shape(
+            name="threes",
+            title=f"{2 * nodes} gangs of 3 x 1 GPU (scheduler_perf)",
+            jobs=lambda: _gangs("three", 2 * nodes, nodes=3, gpus=1),
+            pods=6 * nodes,
+            nodes=nodes,
+        ),
+        Shape(
+            name="hundreds",
+            title=f"{hundreds} gangs of 100 x 1 GPU (Volcano)",
+            jobs=lambda: _gangs("hundred", hundreds, nodes=100, gpus=1),
+            pods=hundreds * 100,
+            nodes=nodes,
+        ),
+        Shape(
+            name="reclaim",
+            title=f"a gang of {half} x {GPUS} GPUs that preempts {half * GPUS} jobs of one GPU"
+            " (KAI)",
+            before=lambda: _gangs("low", nodes * GPUS, nodes=1, gpus=1, priorityClassName=LOW),
+            jobs=lambda: _gangs("high", 1, nodes=half, gpus=GPUS, priorityClassName=HIGH),
+            pods=half,
+            nodes=nodes,
+        ),
+    )
+
+
+_GANG, _FOURS, _RACKS, _SINGLES, _PREEMPT = shapes_of(NODES, singles=4000)
 
 SHAPES: Final = (
-    Shape(
-        name="gang",
-        title=f"one gang of {NODES} pods x {GPUS} GPUs",
-        jobs=lambda: _gangs("gang", 1, nodes=NODES, gpus=GPUS),
-        pods=NODES,
-        times_raw=1.5,
-        peer="Volcano 4.3 s, KAI 8.2 s, Kueue 4.4 s, native gang 3.7 s",
+    _GANG,
+    _FOURS,
+    _RACKS,
+    *(
+        replace(
+            shape,
+            name=f"{shape.name}-trainer",
+            title=f"{shape.title}, bundled trainer",
+            jobs=lambda shape=shape: [load.with_trainer(job) for job in shape.jobs()],
+            seconds=None,
+            times_raw=None,
+            peer="",
+            as_template=shape.name,
+        )
+        for shape in (_GANG, _FOURS, _RACKS)
     ),
-    Shape(
-        name="fours",
-        title="125 gangs of 4 x 8 GPUs",
-        jobs=lambda: _gangs("four", NODES // 4, nodes=4, gpus=GPUS),
-        pods=NODES,
-        seconds=2,
-        peer="Volcano 3.8 s, KAI 8.6 s, Kueue 7.8 s, native gang 3.9 s",
-    ),
-    Shape(
-        name="racks",
-        title="30 gangs of 16 x 8 GPUs, one rack each",
-        jobs=lambda: _gangs("rack", 30, nodes=16, gpus=GPUS, topology={"required": "rack"}),
-        pods=30 * 16,
-        seconds=2,
-        peer="none published",
-    ),
-    Shape(
-        name="gang-trainer",
-        title=f"one gang of {NODES} pods x {GPUS} GPUs, bundled trainer",
-        jobs=lambda: _trainer_gangs("gang", 1, nodes=NODES, gpus=GPUS),
-        pods=NODES,
-        as_template="gang",
-    ),
-    Shape(
-        name="fours-trainer",
-        title="125 gangs of 4 x 8 GPUs, bundled trainer",
-        jobs=lambda: _trainer_gangs("four", NODES // 4, nodes=4, gpus=GPUS),
-        pods=NODES,
-        as_template="fours",
-    ),
-    Shape(
-        name="racks-trainer",
-        title="30 gangs of 16 x 8 GPUs, one rack each, bundled trainer",
-        jobs=lambda: _trainer_gangs("rack", 30, nodes=16, gpus=GPUS, topology={"required": "rack"}),
-        pods=30 * 16,
-        as_template="racks",
-    ),
-    Shape(
-        name="singles",
-        title="4000 jobs of one GPU",
-        jobs=lambda: _gangs("single", 4000, nodes=1, gpus=1),
-        pods=4000,
-        rounds=1,
-        seconds=20,
-        peer="KAI publishes 398 s (500 nodes)",
-    ),
-    Shape(
-        name="preempt",
-        title="a gang of 64 x 8 GPUs that preempts 64 jobs on a full cluster",
-        before=lambda: _gangs("low", NODES, nodes=1, gpus=GPUS, priorityClassName=LOW),
-        jobs=lambda: _gangs("high", 1, nodes=64, gpus=GPUS, priorityClassName=HIGH),
-        pods=64,
-        seconds=2,
-        peer="KAI publishes 102 s for 250 x 8 from 4000 jobs of one GPU",
-    ),
+    _SINGLES,
+    _PREEMPT,
     Shape(
         name="wide",
         title=f"one gang of {MANY_NODES} pods x {GPUS} GPUs",

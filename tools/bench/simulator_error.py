@@ -383,10 +383,14 @@ async def _live(cluster: Cluster, folder: Path, jobs: list[TraceJob]) -> Measure
         watches = [asyncio.create_task(views.run()), asyncio.create_task(pods.run())]
         began = time.perf_counter()
         submissions = [asyncio.create_task(recorder.submit(name, began=began)) for name in live]
+        limit = LIMIT_SECONDS * len(jobs) / JOBS
         try:
-            async with asyncio.timeout(LIMIT_SECONDS * len(jobs) / JOBS):
+            async with asyncio.timeout(limit):
                 await asyncio.gather(*submissions)
                 await recorder.all_ended.wait()
+        except TimeoutError:
+            seen = await load.jobs_seen(stand.client)
+            raise load.StalledError(f"not all jobs ended within {limit:g} s; {seen}") from None
         finally:
             for watch in watches:
                 watch.cancel()

@@ -37,9 +37,15 @@ def priority_class(name: str, value: int) -> Json:
 
 
 @contextmanager
-def furnished(bench: str, objects: list[Json]) -> Generator[Cluster]:
-    """A control plane for this bench, with these objects; it is removed at the end."""
-    spec = ClusterSpec(name=f"drumline-{bench}-{os.getpid()}", nodes=0, kwok=True)
+def furnished(bench: str, objects: list[Json], **spec_fields: Any) -> Generator[Cluster]:
+    """A control plane for this bench, with these objects; it is removed at the end.
+
+    Args:
+        bench: names the cluster.
+        objects: what is created.
+        spec_fields: further fields of the `ClusterSpec`.
+    """
+    spec = ClusterSpec(name=f"drumline-{bench}-{os.getpid()}", nodes=0, kwok=True, **spec_fields)
     try:
         cluster = start(spec, say=print)
         _furnish(cluster, objects)
@@ -87,11 +93,23 @@ class Stand:
 
 
 @asynccontextmanager
-async def standing(cluster: Cluster, folder: Path) -> AsyncGenerator[Stand]:
-    """All of it but the operator, which `start_operator` starts; it is stopped at the end."""
+async def standing(
+    cluster: Cluster, folder: Path, *, program: tuple[str, ...] = ("drumline",)
+) -> AsyncGenerator[Stand]:
+    """All of it but the operator, which `start_operator` starts; it is stopped at the end.
+
+    Args:
+        cluster: where.
+        folder: takes the operator's log.
+        program: the module that runs the operator, and its arguments.
+    """
     (port,) = free_ports(1)
     operator = OperatorProcess(
-        kubeconfig=cluster.kubeconfig, folder=folder, http_port=port, log_level="info"
+        kubeconfig=cluster.kubeconfig,
+        folder=folder,
+        http_port=port,
+        log_level="info",
+        program=program,
     )
     servers = {process.role: process.pid for process in find(cluster.folder)}
     async with (

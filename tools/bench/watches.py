@@ -99,8 +99,11 @@ class Watcher:
 
     async def line(self) -> Json:
         assert self.process.stdout is not None
-        async with asyncio.timeout(600):
-            return json.loads(await self.process.stdout.readline())
+        try:
+            async with asyncio.timeout(600):
+                return json.loads(await self.process.stdout.readline())
+        except TimeoutError:
+            raise load.StalledError("the watcher said nothing for 600 s") from None
 
     def expect(self, changes: int) -> None:
         assert self.process.stdin is not None

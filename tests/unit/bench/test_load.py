@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from tools.bench.load import bound_pods, of_round, stalled
+import pytest
+
+from tools.bench.load import bound_pods, has_ended, of_round, raw_name, stalled
 from tools.bench.shapes import GPUS, SHAPES
 
 
@@ -16,9 +18,11 @@ def test_no_pod_of_a_round_has_the_name_of_an_earlier_pod() -> None:
             assert names
             assert not names & seen
             seen |= names
-        raw = {pod["metadata"]["name"] for pod in bound_pods(f"raw-r{number}", ["a"], gpus=GPUS)}
-        assert not raw & seen
-        seen |= raw
+        for nodes in (500, 5000):
+            pods = bound_pods(raw_name(nodes, number), ["a"], gpus=GPUS)
+            raw = {pod["metadata"]["name"] for pod in pods}
+            assert not raw & seen
+            seen |= raw
 
 
 def test_a_stalled_round_names_phases_reasons_and_one_job_each() -> None:
@@ -30,3 +34,26 @@ def test_a_stalled_round_names_phases_reasons_and_one_job_each() -> None:
     assert "1 Pending PodLost, such as low-9-r2: g1 vanished" in text
     assert "1 new, such as high-0-r2: no message" in text
     assert stalled([]) == "no job is left"
+
+
+def test_a_stalled_round_of_a_peer_is_read_from_its_state_or_conditions() -> None:
+    waits = {"type": "QuotaReserved", "reason": "Pending", "message": "no quota left"}
+    text = stalled([("a", {"state": {"phase": "Inqueue"}}), ("b", {"conditions": [waits]})])
+    assert "1 Inqueue, such as a: no message" in text
+    assert "1 QuotaReserved Pending, such as b: no quota left" in text
+
+
+@pytest.mark.parametrize(
+    ("status", "ended"),
+    [
+        ({}, False),
+        ({"finishedAt": "2026-11-29T12:00:00Z"}, True),
+        ({"conditions": [{"type": "Complete", "status": "True"}]}, True),
+        ({"conditions": [{"type": "Finished", "status": "False"}]}, False),
+        ({"conditions": [{"type": "Admitted", "status": "True"}]}, False),
+    ],
+)
+def test_a_job_of_any_side_is_over_by_its_time_or_its_condition(
+    status: dict[str, object], *, ended: bool
+) -> None:
+    assert has_ended(status) is ended
