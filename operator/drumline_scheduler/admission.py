@@ -272,13 +272,13 @@ class Admission:
     def _entitlements(self) -> Entitlements:
         """Return the entitlements of gangs that wait, or will wait once they have been evicted."""
         session, projected = self._session, self._session.projection.projected
-        heads = (chain[0] for chain in session.pending.chains)
+        heads, waiting = (chain[0] for chain in session.pending.chains), list[Gang]()
+        for gang in (*heads, *session.evicted):
+            with deciding(gang, Stage.ADMIT):
+                if not projected.has_places(gang) and self._not_admitted(gang) is None:
+                    waiting.append(gang)
         return Entitlements(
-            waiting=[
-                gang
-                for gang in (*heads, *session.evicted)
-                if not projected.has_places(gang) and self._not_admitted(gang) is None
-            ],
+            waiting=waiting,
             quota=projected.quota,
             pools=session.pools,
             queues=session.queues,

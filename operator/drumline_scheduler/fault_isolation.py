@@ -5,9 +5,10 @@ The cycle then starts again without the gang, as if it did not exist, because th
 left the views in the middle of a change. A running gang keeps what it has, and no phase of the
 cycle changes it; with a surplus gang, both are kept so. Pure: no I/O, no clock.
 
-The phases of a cycle name the gang that they decide (`deciding`). An exception without such a gang
-is traced to one by bisection over all gangs. The work is bounded: after a few faults of waiting
-gangs in one namespace, all waiting gangs of the namespace are set aside together, and after
+The phases of a cycle name the gang that they decide (`deciding`). Without a phase, the frames of
+the exception name gangs (`gangs_in_frames`), and one attempt without such a gang shows whether it
+is at fault. Otherwise bisection over all gangs finds it. The work is bounded: after a few faults of
+waiting gangs in one namespace, all waiting gangs of the namespace are set aside together, and after
 `MAX_FAULTS` the cycle fails. A gang that takes too long is not tried a second time.
 
 Example: the repair of A raises, and B and C wait. The first attempt is repeated without the cache.
@@ -23,7 +24,13 @@ from typing import Final
 
 from drumline_scheduler.cycle_input import CycleInput
 from drumline_scheduler.decisions import Blocked, BlockReason, Decisions, GangFault
-from drumline_scheduler.faults import GangError, Stage, fault_about, message_of
+from drumline_scheduler.faults import (
+    GangError,
+    Stage,
+    fault_about,
+    gangs_in_frames,
+    message_of,
+)
 from drumline_scheduler.model import Admitted, Gang, InvalidSnapshotError
 from drumline_scheduler.work import CycleCutError, OutOfStepsError
 
@@ -33,6 +40,9 @@ MAX_LIMITS: Final = 4
 """Gangs that are stopped by a limit in one call, before the cycle fails: each takes seconds."""
 MAX_NAMESPACE_FAULTS: Final = 4
 """Exceptions on waiting gangs of one namespace, before all of its waiting gangs are set aside."""
+
+_MAX_SUSPECTS: Final = 4
+"""Gangs in the frames of an exception that are tried, before bisection."""
 
 
 class TooManyFaultsError(RuntimeError):
@@ -97,6 +107,8 @@ def decide_around_faults(
                 first = error  # once more: what earlier cycles left behind may be the cause
                 continue
             if not search.set_aside(error):
+                for gang in gangs_in_frames(error)[:1]:
+                    error.add_note(f"it was raised about job {gang.key}")
                 raise
             if search.count > MAX_FAULTS or search.limits >= MAX_LIMITS:
                 raise TooManyFaultsError(list(search.faults.values())) from error
@@ -152,7 +164,7 @@ class _FaultSearch:
         Each call that returns True makes `out` larger, or is the only one that replaces two faults
         by the one of a running gang. So the number of attempts is bounded.
         """
-        # 1. Find the gang: named by the phase, or by bisection.
+        # 1. Find the gang: named by the phase, by the frames, or by bisection.
         fault = self._fault_of(error)
         if fault is None:
             return False
@@ -181,11 +193,36 @@ class _FaultSearch:
         else:
             cause = error
         if not uid or uid in self.out or uid not in self._gangs:
-            culprit = self._culprit(out=self.out, among=list(self._gangs))
+            culprit = self._in_frames(error) or self._bisected()
             if culprit is None:
                 return None
             uid = culprit
         return fault_about(self._gangs[uid].key, uid=uid, stage=stage, error=cause)
+
+    def _suspects(self, error: Exception) -> list[str]:
+        """Return the uids of gangs that an exception names, the most likely one first."""
+        if isinstance(error, GangError):
+            return [error.gang.uid]
+        named = (gang.uid for gang in gangs_in_frames(error))
+        return [uid for uid in named if uid in self._gangs and uid not in self.out]
+
+    def _in_frames(self, error: Exception) -> str | None:
+        """Return the gang that is at fault according to the frames of an exception.
+
+        A gang is at fault if the cycle without it does not raise, or only about other gangs. After
+        a limit, another attempt could take as long, so the first gang counts.
+        """
+        suspects = [] if isinstance(error, GangError) else self._suspects(error)
+        if _is_limit(error):
+            return suspects[0] if suspects else None
+        for uid in suspects[:_MAX_SUSPECTS]:
+            other = self._error({*self.out, uid})
+            if other is None or not set(suspects) & set(self._suspects(other)):
+                return uid
+        return None
+
+    def _bisected(self) -> str | None:
+        return self._culprit(out=self.out, among=list(self._gangs))
 
     def _running_culprit(self, fault: GangFault, *, without: GangFault) -> GangFault | None:
         """Return the fault of the running gang that alone explains two faults, if there is one."""
@@ -232,13 +269,17 @@ class _FaultSearch:
         return uids[high - 1]
 
     def _raises(self, out: Collection[str]) -> bool:
+        return self._error(out) is not None
+
+    def _error(self, out: Collection[str]) -> Exception | None:
+        """Return the exception of a cycle without some gangs; None if it does not raise."""
         try:
             self._attempt(without(self._cycle, out))
         except InvalidSnapshotError:
             raise
-        except Exception:  # noqa: BLE001 - any exception is the one that is looked for
-            return True
-        return False
+        except Exception as error:  # noqa: BLE001 - any exception is the one that is looked for
+            return error
+        return None
 
 
 def _is_set_aside(held: Admitted, uids: Collection[str]) -> bool:

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Final
 
 from drumline_scheduler.decisions import GangFault
-from drumline_scheduler.model import Gang, InvalidSnapshotError
+from drumline_scheduler.model import Admitted, Gang, InvalidSnapshotError
 from drumline_scheduler.rejections import bounded
 from drumline_scheduler.work import Frame, current
 
@@ -85,6 +85,23 @@ class deciding:  # noqa: N801 - a context manager that reads as a phrase: `with 
             self._work.frames.pop()
         if isinstance(error, Exception) and not isinstance(error, GangError | InvalidSnapshotError):
             raise GangError(gang=blamed.gang, stage=self.stage) from error
+
+
+def gangs_in_frames(error: BaseException) -> list[Gang]:
+    """Return the gangs that the local variables of an exception's frames hold, innermost first.
+
+    A loop over many gangs needs no `deciding` for each: its variable names the gang.
+    """
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    gangs: dict[str, Gang] = {}
+    for frame in reversed(frames):
+        # A loop variable comes after the parameters.
+        for value in reversed(list(frame.f_locals.values())):
+            if isinstance(value, Admitted):
+                gangs.setdefault(value.gang.uid, value.gang)
+            elif isinstance(value, Gang):
+                gangs.setdefault(value.uid, value)
+    return list(gangs.values())
 
 
 def message_of(fault: GangFault) -> str:

@@ -7,12 +7,15 @@ slots, so it is compared with a cycle in which it can only keep them.
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
+from pathlib import Path
 from random import Random
+from types import CodeType, FrameType
 from typing import Any
 
 import pytest
@@ -28,6 +31,7 @@ from drumline_scheduler import (
     Policy,
     Queue,
     Snapshot,
+    cycle,
     decide,
     queue_evictions,
 )
@@ -37,6 +41,7 @@ from drumline_scheduler.fault_isolation import (
     MAX_FAULTS,
     MAX_NAMESPACE_FAULTS,
     TooManyFaultsError,
+    _FaultSearch,
     all_gangs,
     without,
 )
@@ -251,6 +256,92 @@ def test_exceptions_on_two_gangs_come_to_an_end_and_blame_no_third_one(place: Pl
             decisions = decided(item)
         assert {fault.uid for fault in decisions.faults} <= set(pair), (number, pair)
         assert bool(decisions.faults) == bool(raised), (number, pair)
+
+
+@dataclass(frozen=True, slots=True)
+class CallSite:
+    """A function of the scheduler, called about a gang."""
+
+    code: CodeType
+    uid: str
+
+    def __str__(self) -> str:
+        return f"{Path(self.code.co_filename).name} {self.code.co_name} {self.uid}"
+
+
+@cache
+def may_be_planted(file: str) -> bool:
+    """Return whether a file decides about gangs. Values and the handling of exceptions do not."""
+    folder = Path(file).parent
+    if folder.name == "drumline_scheduler" and "fault" in file:
+        return False
+    return "drumline_scheduler" in folder.parts and folder.name != "model"
+
+
+@contextmanager
+def traced(seen: dict[CallSite, int], *, raising: CallSite | None = None) -> Generator[None]:
+    """Count the calls with a gang in their parameters, and raise in those of one site."""
+
+    def trace(frame: FrameType, event: str, _: object) -> None:
+        code = frame.f_code
+        if event != "call" or not may_be_planted(code.co_filename):
+            return
+        for value in frame.f_locals.values():
+            if isinstance(value, Gang | Admitted):
+                item = value.gang if isinstance(value, Admitted) else value
+                site = CallSite(code, item.uid)
+                seen[site] = seen.get(site, 0) + 1
+                if site == raising:
+                    raise PlantedError("planted")
+                return
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        yield
+    finally:
+        sys.settrace(before)
+
+
+@pytest.mark.parametrize("number", RARE[1::6])
+def test_an_exception_in_any_call_about_a_gang_names_a_gang_without_bisection(number: int) -> None:
+    """An exception about a running gang's slots fails the cycle: they cannot be left out."""
+    item, sites = some_world(number), dict[CallSite, int]()
+    with traced(sites):
+        decided(item)
+    waiting = {each.uid: each.key for each in item.pending}
+    keys = waiting | {held.gang.uid: held.gang.key for held in item.snapshot.admitted}
+    # One gang for each function.
+    chosen = {site.code: site for site in Random(number).sample(list(sites), len(sites))}
+    attempt, bisected = cycle._decide, _FaultSearch._bisected
+    for site in chosen.values():
+        searches = list[CallSite]()
+
+        def planted_attempt(*args: Any, site: CallSite = site, **named: Any) -> Decisions:
+            with traced({}, raising=site):  # an exception ends the tracing
+                return attempt(*args, **named)
+
+        def watched(*args: Any, calls: list[Any] = searches, **named: Any) -> str | None:
+            calls.append(args)
+            return bisected(*args, **named)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(cycle, "_decide", planted_attempt)
+            patch.setattr(_FaultSearch, "_bisected", watched)
+            try:
+                faults = decided(item).faults
+            except PlantedError as error:
+                failed = error
+            else:
+                failed = None
+        if failed is not None:
+            assert site.uid not in waiting, site
+            assert keys[site.uid] in "".join(failed.__notes__), site
+            continue
+        assert not searches, site
+        named = {fault.uid for fault in faults}
+        # A running gang may be met while waiting ones are decided, which are named instead.
+        assert named == {site.uid} if site.uid in waiting else named, site
 
 
 def test_gangs_that_are_set_aside_are_not_tried_and_say_why() -> None:
