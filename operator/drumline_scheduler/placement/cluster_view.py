@@ -188,7 +188,9 @@ class ClusterView:
         if key not in self._capacities:
             filtered = (view.tree.pool.name, shape.node_filter)
             if filtered not in self._eligible:
-                self._eligible[filtered] = shape.node_filter.eligible(view.tree.nodes)
+                self._eligible[filtered] = shape.node_filter.eligible(
+                    view.tree.nodes, table=view.tree.labels
+                )
             index = SlotIndex(
                 tree=view.tree,
                 shape=shape,

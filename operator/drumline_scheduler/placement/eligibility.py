@@ -7,9 +7,14 @@ in the order of `Ineligibility`, so the counts in a message add up to the inelig
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import reduce
+from itertools import accumulate
+from operator import or_
 from typing import Final
 
 from drumline_scheduler.model import (
@@ -52,6 +57,98 @@ _HARD: Final = frozenset({TaintEffect.NO_SCHEDULE, TaintEffect.NO_EXECUTE})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LabelVerdicts:
+    """The nodes whose labels suit a filter: bit i stands for the node with ordinal i."""
+
+    selected: int
+    near: int
+    """Nodes that meet the node affinity."""
+
+    def flags(self, nodes: int) -> list[bool]:
+        """Return for each node whether its labels suit the filter."""
+        digits = f"{self.selected & self.near:0{nodes}b}" if nodes else ""
+        return [digit == "1" for digit in reversed(digits)]
+
+
+class LabelTable:
+    """The labels of some nodes, by name and value: bit i of a number stands for node i.
+
+    A tenant may write many conditions, each for all nodes. With the table a condition costs one
+    operation on a number, and one about a label that no node has costs nothing.
+
+    Args:
+        nodes: the nodes by ordinal. Their labels must not change.
+    """
+
+    def __init__(self, nodes: Sequence[Node]) -> None:
+        self._nodes = nodes
+        self.every = (1 << len(nodes)) - 1
+        self._names = set[str]().union(*(node.labels for node in nodes))
+        self._holding: dict[str, Mapping[str, int]] = {}
+        self._ordered: dict[str, tuple[list[int], list[int]]] = {}
+
+    def holding(self, name: str) -> Mapping[str, int]:
+        """Return the nodes with a label, by its value."""
+        if name not in self._names:
+            return {}
+        if name not in self._holding:
+            ordinals: dict[str, list[int]] = defaultdict(list)
+            for ordinal, node in enumerate(self._nodes):
+                value = node.labels.get(name)
+                if value is not None:
+                    ordinals[value].append(ordinal)
+            self._holding[name] = {
+                value: sum(1 << ordinal for ordinal in each) for value, each in ordinals.items()
+            }
+        return self._holding[name]
+
+    def meeting(self, term: tuple[NodeRequirement, ...]) -> int:
+        """Return the nodes that meet all requirements; none for a term without requirements."""
+        meeting = self.every if term else 0
+        for requirement in term:
+            meeting &= self._meeting(requirement)
+            if not meeting:
+                break
+        return meeting
+
+    def _meeting(self, requirement: NodeRequirement) -> int:
+        holding = self.holding(requirement.key)
+        match requirement.operator:
+            case NodeOperator.IN:
+                return _union(holding.get(value, 0) for value in {*requirement.values})
+            case NodeOperator.NOT_IN:
+                out = _union(holding.get(value, 0) for value in {*requirement.values})
+                return self.every & ~out
+            case NodeOperator.EXISTS:
+                return _union(holding.values())
+            case NodeOperator.DOES_NOT_EXIST:
+                return self.every & ~_union(holding.values())
+            case NodeOperator.GREATER_THAN | NodeOperator.LESS_THAN:
+                return self._beyond(requirement)
+
+    def _beyond(self, requirement: NodeRequirement) -> int:
+        """Return the nodes whose label is an integer above or below the value."""
+        bound = _integer(requirement.values[0] if len(requirement.values) == 1 else "")
+        if bound is None:
+            return 0
+        if requirement.key not in self._ordered:
+            pairs = (
+                (_integer(value), mask) for value, mask in self.holding(requirement.key).items()
+            )
+            sorted_pairs = sorted((number, mask) for number, mask in pairs if number is not None)
+            below = list(accumulate((mask for _, mask in sorted_pairs), or_, initial=0))
+            self._ordered[requirement.key] = [number for number, _ in sorted_pairs], below
+        numbers, below = self._ordered[requirement.key]
+        if requirement.operator is NodeOperator.LESS_THAN:
+            return below[bisect_left(numbers, bound)]
+        return below[-1] & ~below[bisect_right(numbers, bound)]
+
+
+def _union(masks: Iterable[int]) -> int:
+    return reduce(or_, masks, 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeFilter:
     """Everything about a gang that decides which nodes it may use."""
 
@@ -64,9 +161,32 @@ class NodeFilter:
     is_foreign: bool = False
     """True if its pods do not get the pool's RuntimeClass."""
 
-    def ineligibility(self, node: Node) -> Ineligibility | None:
-        """Return the reason why a node is ineligible; None if it is eligible."""
-        return self.out_of_service(node) or self._closed_to_gang(node)
+    def ineligibility(
+        self, node: Node, *, labels: LabelVerdicts | None = None, ordinal: int = 0
+    ) -> Ineligibility | None:
+        """Return the reason why a node is ineligible; None if it is eligible.
+
+        Args:
+            node: the node.
+            labels: what `labelled` returned for the nodes of the pool. None: compute it.
+            ordinal: the position of the node among these.
+        """
+        return self.out_of_service(node) or self._closed_to_gang(node, labels, ordinal)
+
+    def labelled(self, table: LabelTable) -> LabelVerdicts:
+        """Return the nodes whose labels meet the selector, and those that meet the affinity.
+
+        O(labels that exist + conditions), whatever the number of nodes.
+        """
+        selected = table.every
+        for name, value in self.selector:
+            selected &= table.holding(name).get(value, 0)
+        if not self.affinity:
+            return LabelVerdicts(selected=selected, near=table.every)
+        near = 0
+        for term in self.affinity:
+            near |= table.meeting(term)
+        return LabelVerdicts(selected=selected, near=near)
 
     def out_of_service(self, node: Node) -> Ineligibility | None:
         """Return why a node is ineligible that can end without a change of the job, or None."""
@@ -74,12 +194,19 @@ class NodeFilter:
         why = out_of_service(node)
         return None if why is Ineligibility.QUARANTINED and self._accepts_quarantine else why
 
-    def _closed_to_gang(self, node: Node) -> Ineligibility | None:
+    def _closed_to_gang(
+        self, node: Node, labels: LabelVerdicts | None, ordinal: int
+    ) -> Ineligibility | None:
         if node.name in self.excluded:
             return Ineligibility.EXCLUDED
-        if any(node.labels.get(name) != value for name, value in self.selector):
+        if labels is None:
+            if any(node.labels.get(name) != value for name, value in self.selector):
+                return Ineligibility.SELECTOR
+            if self.affinity and not any(_meets(node.labels, term) for term in self.affinity):
+                return Ineligibility.AFFINITY
+        elif not labels.selected >> ordinal & 1:
             return Ineligibility.SELECTOR
-        if self.affinity and not any(_meets(node.labels, term) for term in self.affinity):
+        elif not labels.near >> ordinal & 1:
             return Ineligibility.AFFINITY
         if self.volumes and self.unreachable(node):
             return Ineligibility.VOLUME
@@ -94,20 +221,29 @@ class NodeFilter:
             return Ineligibility.SHARED
         return None
 
-    def eligible(self, nodes: Sequence[Node]) -> list[bool]:
-        """Return for each node whether it is eligible."""
-        # The common filter has no selector, affinity or volume. Most nodes pass on their flags
-        # alone, which saves the full check for thousands of nodes.
-        if self.selector or self.affinity or self.excluded or self.volumes:
-            return [self.ineligibility(node) is None for node in nodes]
+    def eligible(self, nodes: Sequence[Node], *, table: LabelTable | None = None) -> list[bool]:
+        """Return for each node whether it is eligible.
+
+        Args:
+            nodes: the nodes.
+            table: the labels of the nodes. None: read them.
+        """
+        labels = None
+        meets = [True] * len(nodes)
+        if self.selector or self.affinity:
+            labels = self.labelled(LabelTable(nodes) if table is None else table)
+            meets = labels.flags(len(nodes))
+        always = bool(self.excluded or self.volumes)
+        # Most nodes pass on their flags alone, which saves the full check for thousands of nodes.
         return [
-            node.ready
+            yes
+            and node.ready
             and not (node.starting or node.unschedulable or node.distrusted or node.closed)
             and not (
-                (node.taints or node.quarantined or node.shares_gpus or node.outside)
-                and self.ineligibility(node)
+                (always or node.taints or node.quarantined or node.shares_gpus or node.outside)
+                and self.ineligibility(node, labels=labels, ordinal=ordinal)
             )
-            for node in nodes
+            for ordinal, (node, yes) in enumerate(zip(nodes, meets, strict=True))
         ]
 
     def unreachable(self, node: Node) -> str:
@@ -198,11 +334,15 @@ def _holds(value: str | None, requirement: NodeRequirement) -> bool:
 
 def _compares(value: str | None, requirement: NodeRequirement) -> bool:
     """Compare a label with one value as integers; False if either is not an integer."""
-    try:
-        have, bound = (
-            int(value or ""),
-            int(requirement.values[0] if len(requirement.values) == 1 else ""),
-        )
-    except ValueError:
+    have = _integer(value or "")
+    bound = _integer(requirement.values[0] if len(requirement.values) == 1 else "")
+    if have is None or bound is None:
         return False
     return have > bound if requirement.operator is NodeOperator.GREATER_THAN else have < bound
+
+
+def _integer(text: str) -> int | None:
+    try:
+        return int(text)
+    except ValueError:
+        return None

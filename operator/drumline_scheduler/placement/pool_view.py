@@ -160,10 +160,7 @@ class PoolView:
         self.capacity[ordinal] = capacity
         self.used[ordinal] = tuple(map(add, self.used[ordinal], more))
         self.free[ordinal] = tuple(map(add, self.free[ordinal], gain))
-        self.tree.nodes[ordinal] = node
-        self.tree.suspicion.pop(ordinal, None)
-        if node.suspicion:
-            self.tree.suspicion[ordinal] = node.suspicion
+        self.tree.renew(ordinal, node)
         self.log.append(ordinal)
         return ordinal
 

@@ -61,7 +61,7 @@ def _return_nodes(search: Search) -> Remedy | None:
         ordinal: shape.slots_in(view.free[ordinal])
         for ordinal, node in enumerate(tree.nodes)
         if shape.node_filter.out_of_service(node)
-        and shape.node_filter.ineligibility(_in_service(node)) is None
+        and search.index.ineligibility_of(_in_service(node), ordinal) is None
     }
     best: Remedy | None = None
     for identity in search.ids if away else ():

@@ -16,9 +16,10 @@ from typing import Final
 
 import numpy as np
 
+from drumline_scheduler.model import Node
 from drumline_scheduler.placement.allocations import Vector
 from drumline_scheduler.placement.distinct_capacities import MOST, DistinctCapacities
-from drumline_scheduler.placement.eligibility import Ineligibility, NodeFilter
+from drumline_scheduler.placement.eligibility import Ineligibility, LabelVerdicts, NodeFilter
 from drumline_scheduler.placement.slicing import SliceLevel, whole_slices
 from drumline_scheduler.placement.topology import Counts, TopologyTree
 
@@ -101,7 +102,9 @@ class SlotIndex:
         self._memo: dict[Vector, Bucket] = {}
         if all_nodes:
             eligible = [True] * len(tree.nodes)
-        self.eligible = shape.node_filter.eligible(tree.nodes) if eligible is None else eligible
+        if eligible is None:
+            eligible = shape.node_filter.eligible(tree.nodes, table=tree.labels)
+        self.eligible = eligible
         """True if the node passes the filter, by ordinal."""
         self.counted = shape.in_grain(tree=tree, eligible=self.eligible)
         """True if the node is eligible and carries the labels that the grain needs, by ordinal."""
@@ -115,6 +118,7 @@ class SlotIndex:
         self._whole: dict[tuple[SliceLevel, ...], list[Counts]] = {}
         self._ineligible: dict[int, Ineligibility | None] = {}
         """Reasons why nodes are ineligible, as far as they were asked for, by ordinal."""
+        self._labelled: LabelVerdicts | None = None
         self._recount()
 
     def ineligibility(self, ordinal: int) -> Ineligibility | None:
@@ -122,9 +126,14 @@ class SlotIndex:
         if self.eligible[ordinal]:
             return None
         if ordinal not in self._ineligible:
-            node = self.tree.nodes[ordinal]
-            self._ineligible[ordinal] = self.shape.node_filter.ineligibility(node)
+            self._ineligible[ordinal] = self.ineligibility_of(self.tree.nodes[ordinal], ordinal)
         return self._ineligible[ordinal]
+
+    def ineligibility_of(self, node: Node, ordinal: int) -> Ineligibility | None:
+        """Return why a node, or another value of it with the same labels, is ineligible."""
+        if self._labelled is None:
+            self._labelled = self.shape.node_filter.labelled(self.tree.labels)
+        return self.shape.node_filter.ineligibility(node, labels=self._labelled, ordinal=ordinal)
 
     def catch_up(self) -> None:
         """Read the changes since the last call. O(changed nodes x levels)."""
@@ -149,6 +158,7 @@ class SlotIndex:
     def renew(self, ordinal: int) -> None:
         """Filter and count a node again after its value was replaced."""
         node = self.tree.nodes[ordinal]
+        self._labelled = None
         self._ineligible.pop(ordinal, None)
         self.eligible[ordinal] = (
             self._all_nodes or self.shape.node_filter.ineligibility(node) is None

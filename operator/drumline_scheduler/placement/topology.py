@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from drumline_scheduler.model import Node, Pool
+from drumline_scheduler.placement.eligibility import LabelTable
 
 Counts = NDArray[np.int64]
 Flags = NDArray[np.bool_]
@@ -60,6 +61,24 @@ class TopologyTree:
     suspicion: dict[int, int]
     """`Node.suspicion` of the nodes that have any, by ordinal."""
     _usable: dict[tuple[int, int], Flags] = field(default_factory=dict[tuple[int, int], Flags])
+    _labels: list[LabelTable] = field(default_factory=list[LabelTable])
+    """The table of the nodes' labels, once it was needed."""
+
+    @property
+    def labels(self) -> LabelTable:
+        """The labels of the nodes."""
+        if not self._labels:
+            self._labels.append(LabelTable(self.nodes))
+        return self._labels[0]
+
+    def renew(self, ordinal: int, node: Node) -> None:
+        """Replace a node by its new value, in the same domains."""
+        if node.labels != self.nodes[ordinal].labels:
+            self._labels.clear()
+        self.nodes[ordinal] = node
+        self.suspicion.pop(ordinal, None)
+        if node.suspicion:
+            self.suspicion[ordinal] = node.suspicion
 
     @property
     def depths(self) -> range:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from random import Random
 
 import pytest
 
@@ -16,7 +17,7 @@ from drumline_scheduler import (
     Toleration,
     TolerationOperator,
 )
-from drumline_scheduler.placement.eligibility import Ineligibility, node_filter_of
+from drumline_scheduler.placement.eligibility import Ineligibility, LabelTable, node_filter_of
 from tests.texts import missing
 from tests.unit.scheduler.builders import cluster, gang, node, run
 
@@ -120,6 +121,41 @@ def test_a_required_affinity_compares_labels_as_kubernetes_does(
         each_node.name for each_node in nodes if node_filter.ineligibility(each_node) is None
     } == open_to
     assert node_filter.eligible(nodes) == [each_node.name in open_to for each_node in nodes]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_table_of_labels_gives_the_reasons_of_single_nodes(seed: int) -> None:
+    dice = Random(seed)
+    names, values = ["a", "b", "c"], ["", "x", "7", "07", "-3", "12"]
+
+    def labels() -> dict[str, str]:
+        return {name: dice.choice(values) for name in dice.sample(names, dice.randint(0, 3))}
+
+    def requirement() -> NodeRequirement:
+        operator = dice.choice(list(NodeOperator))
+        some = tuple(dice.choices(values, k=dice.randint(0, 3)))
+        return NodeRequirement(key=dice.choice([*names, "none"]), operator=operator, values=some)
+
+    nodes = [
+        node(f"n{i}", labels=labels(), ready=dice.random() < 0.8, taints=dice.choice([(), (SPOT,)]))
+        for i in range(dice.randint(0, 9))
+    ]
+    asked = gang(
+        "g",
+        selector=labels() if dice.random() < 0.3 else {},
+        affinity=tuple(
+            tuple(requirement() for _ in range(dice.randint(0, 3)))
+            for _ in range(dice.randint(0, 3))
+        ),
+        excluded_nodes=frozenset(dice.sample(["n0", "n1"], dice.randint(0, 1))),
+    )
+    node_filter, table = node_filter_of(asked), LabelTable(nodes)
+    alone = [node_filter.ineligibility(each) for each in nodes]
+    known = node_filter.labelled(table)
+    assert alone == [
+        node_filter.ineligibility(each, labels=known, ordinal=i) for i, each in enumerate(nodes)
+    ]
+    assert node_filter.eligible(nodes, table=table) == [why is None for why in alone]
 
 
 def test_one_term_of_an_affinity_is_enough_and_all_its_requirements_are_needed() -> None:
