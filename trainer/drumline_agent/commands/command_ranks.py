@@ -337,9 +337,12 @@ class CommandRanks:
         if not is_bar or (text.strip() and process.may_print_bar()):
             process.output.line(line)
         # The client's reports are exact. Printed steps must not overwrite them.
-        if shown is not None and not self._history(process.placement).has_client:
-            self._watch.shown()
-            self._beat(process.placement, shown)
+        if not self._history(process.placement).has_client:
+            if shown is not None:
+                self._watch.shown()
+                self._beat(process.placement, shown)
+            elif (remark := self._losses.read_unknown(text)) is not None:
+                self._status.set_remark(RemarkKind.LOSS_NOT_FINITE, remark)
         remark = self._watch.printed(at=process.heard_at)
         self._status.set_remark(RemarkKind.PROGRESS_UNREADABLE, remark)
         hint = self._watch.hint()

@@ -49,6 +49,12 @@ _PLAIN_LOSS = re.compile(
     rf"(?:^|[\s,;|(])(?:train(?:ing)?[_ /])?loss[ :=]{{1,4}}(?P<loss>{_NUMBER}|nan|-?inf)\b",
     re.IGNORECASE,
 )
+_ANY_LOSS = re.compile(
+    r"(?<!\w)(?:train(?:ing)?_)?loss['\"]?[ :=]{1,4}['\"]?(?:tensor\()?"
+    rf"(?P<loss>{_NUMBER}|nan|-?inf)\b",
+    re.IGNORECASE,
+)
+"""A loss in any format: a dictionary, JSON, a tensor, or `epoch 3, batch 20: loss nan`."""
 _OTHER_LOSS = re.compile(r"\b(?:val|valid|validation|eval|evaluation|test)[ _/]loss", re.IGNORECASE)
 _PLAIN_RATE = re.compile(r" (?P<rate>\d{1,12}(?:\.\d{1,6})?)(?P<scale>[kM]?) tok/s\b")
 _SCALES = {"": 1.0, "k": 1e3, "M": 1e6}
@@ -68,6 +74,12 @@ class ProgressLine:
     tokens_per_second_of_a_rank: float | None = None
     tokens_per_second: float | None = None
     """Rate of all ranks together."""
+
+
+def printed_loss(line: str) -> str:
+    """Return the training loss in a line without a known step; empty without one."""
+    match = _ANY_LOSS.search(_OTHER_LOSS.sub("", line[:MAX_CHARS]))
+    return "" if match is None else match["loss"].lower()
 
 
 class ProgressReader:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from drumline_agent.commands.loss_watch import LossWatch
 from drumline_agent.commands.progress_lines import ProgressLine
 from tests.texts import missing
@@ -39,3 +41,45 @@ def test_a_number_takes_it_back_and_a_line_without_a_loss_does_not() -> None:
 def test_one_step_that_is_printed_often_is_one_step() -> None:
     watch = LossWatch()
     assert {watch.read(ProgressLine(step=4, not_finite="nan")) for _ in range(9)} == {""}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "{{'loss': {}, 'grad_norm': 'nan', 'epoch': 0.1}}",
+        "{{'loss': '{}', 'grad_norm': 1.0, 'epoch': 0.1}}",
+        '{{"epoch": 3, "train_loss": {}}}',
+        "epoch 3, batch 20: loss {}",
+        "Epoch [3/10] Loss: {}",
+        "loss: tensor({}, device='cuda:0')",
+        " 10%|#  | 50/500 [00:12<01:50, 4.1it/s, loss={}]",
+    ],
+)
+def test_three_losses_of_unknown_steps_are_noticed_too(line: str) -> None:
+    watch = LossWatch()
+    one = [watch.read_unknown(line.format(loss)) for loss in ("2.5", "nan", "nan")]
+    three = watch.read_unknown(line.format("NaN"))
+    assert one == [""] * 3
+    assert not missing(three or "", "nan in the last lines", "learning rate")
+    assert watch.read_unknown("saved a checkpoint") is None  # the remark stays
+    assert watch.read_unknown(line.format("2.25")) == ""
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["{'eval_loss': nan}", "val loss: nan", "lossless nan", "the loss nancy", "loss_scale: nan"],
+)
+def test_other_figures_than_the_training_loss_are_left_out(line: str) -> None:
+    assert LossWatch().read_unknown(line) is None
+
+
+def test_a_second_loss_beside_numbered_steps_does_not_count() -> None:
+    watch = LossWatch()
+    watch.read(ProgressLine(step=1, loss=2.5))
+    assert {watch.read_unknown("aux loss: nan") for _ in range(4)} == {None}
+
+
+def test_a_step_without_a_loss_leaves_the_remark() -> None:
+    watch = LossWatch()
+    [*_, said] = [watch.read_unknown("loss: nan") for _ in range(3)]
+    assert watch.read(ProgressLine(step=9)) != "" != said
