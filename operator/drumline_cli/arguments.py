@@ -54,7 +54,8 @@ code is 0 if all decisions are identical. Otherwise it is 1, and the differences
 
 The operator writes a capture of its next cycle to /tmp/drumline-capture.json when it gets SIGUSR1:
   kubectl exec -n drumline-system deploy/drumline-operator -- sh -c 'kill -USR1 1'
-  kubectl exec -n drumline-system deploy/drumline-operator -- cat /tmp/drumline-capture.json
+  kubectl exec -n drumline-system deploy/drumline-operator \\
+    -- python3 -c 'print(open("/tmp/drumline-capture.json").read())'
 """
 _UPGRADE_DESCRIPTION: Final = """\
 Decide captured cycles of your cluster again with this version's scheduler, before you install it.

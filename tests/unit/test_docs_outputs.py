@@ -171,3 +171,14 @@ def test_every_kind_and_field_that_kubectl_reads_is_ours(page: str) -> None:
         assert {kind.lower() for kind in OUR_KIND.findall(command)} <= names, command
         for kind, path in JSONPATH.findall(command):
             assert path == "metadata.uid" or has_path(schemas[kind], path), command
+
+
+def test_commands_in_our_pods_need_only_what_the_released_image_has() -> None:
+    """The released image has no coreutils: no cat, and no tar for kubectl cp."""
+    texts = [path.read_text() for path in PAGES.values()]  # the command line's help is one
+    run = re.compile(r"kubectl exec [^\n]*?deploy/drumline-\w+(?: \\\n)? +-- (\w+)")
+    programs = [program for text in texts for program in run.findall(text)]
+    assert len(programs) > 3
+    assert set(programs) <= {"sh", "python3"}
+    copies = re.compile(r"kubectl cp [^\n]*drumline-(?:operator|archiver|notifier)")
+    assert not any(copies.search(text) for text in texts)

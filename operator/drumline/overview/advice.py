@@ -8,6 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+_AGAIN: Final = (
+    "Then run drumline retry, or create a new job if its code has changed. A new job continues from"
+    " checkpoints with the same checkpoint.path and this job as checkpoint.continueFrom."
+)
+
 # Each sentence starts with the action, because readers stop at the first clause.
 BY_REASON: Final[Mapping[str, str]] = {
     "NoDurableStorage": "Set checkpoint.claimName or bucket. Without it, a restart of all pods"
@@ -47,11 +52,9 @@ BY_REASON: Final[Mapping[str, str]] = {
     " dmesg), and cordon it until they are repaired. This job avoids the node"
     " for an hour, but other jobs do not.",
     "SuspendedByUser": "Set suspend to false to continue the job.",
-    "RestartsExhausted": "Read the cause and the pods' logs, fix it, and create a new job"
-    " with the same checkpoint.path and this job as checkpoint.continueFrom.",
-    "NoProgress": "Read the cause. The same step fails repeatedly, so restarts cannot help. Fix"
-    " it, and create a new job with the same checkpoint.path and this job as"
-    " checkpoint.continueFrom.",
+    "RestartsExhausted": f"Read the cause and the pods' logs, and fix it. {_AGAIN}",
+    "NoProgress": "Read the cause, and fix it. The same step fails repeatedly, so restarts cannot"
+    f" help. {_AGAIN}",
     "ActiveDeadlineExceeded": "Create a new job with the same checkpoint.path, this job as"
     " checkpoint.continueFrom, and a longer activeDeadlineSeconds.",
     "ConfigRefused": "Fix the field that the message names.",
