@@ -23,7 +23,7 @@ class LossWatch:
         self._steps = 0
         self._newest: int | None = None
         self._is_numbered = False
-        """True once a step has had a loss: losses without a step then mean something else."""
+        """True after a step with a loss: losses without a step then mean something else."""
         self._unnumbered = 0
 
     def read_unknown(self, text: str) -> str | None:

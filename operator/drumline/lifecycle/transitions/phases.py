@@ -41,6 +41,8 @@ _REMARKED = {
     RemarkKind.PROGRESS_UNREADABLE: Reason.PROGRESS_UNREADABLE,
 }
 """Remarks of agents and their reasons."""
+_SURROUNDINGS = frozenset((Reason.QUEUE_DELETED, Reason.POOL_DELETED, Reason.LABELS_MOVED))
+"""Reasons about what was deleted or relabelled under a running job."""
 
 
 def waiting(job: Job, *, reason: str, message: str, now: float) -> TrainingJobStatus:
@@ -251,16 +253,22 @@ def with_surroundings(
         broken_domain: sentence about its required domain, empty if it is whole.
         now: seconds since the epoch.
     """
-    status = job.status
+    status, kind = job.status, ConditionType.ORPHANED
     if orphaned is None:
-        status = cleared(status, job, ConditionType.ORPHANED, Reason.RESTORED, now=now)
+        status = cleared(status, job, kind, Reason.RESTORED, now=now)
     else:
-        reason, text = orphaned
-        status = with_condition(status, job, ConditionType.ORPHANED, "True", reason, text, now)
-    kind = ConditionType.DOMAIN_BROKEN
-    if not broken_domain:
-        return cleared(status, job, kind, Reason.RESTORED, now=now)
-    return with_condition(status, job, kind, "True", Reason.LABELS_MOVED, broken_domain, now)
+        status = with_condition(status, job, kind, "True", *orphaned, now)
+    moved, kind = Reason.LABELS_MOVED, ConditionType.DOMAIN_BROKEN
+    if broken_domain:
+        status = with_condition(status, job, kind, "True", moved, broken_domain, now)
+    else:
+        status = cleared(status, job, kind, Reason.RESTORED, now=now)
+    # The plain summary of training gives way, so that lists show it too. Other reasons stay.
+    said = orphaned or ((moved, broken_domain) if broken_domain else (Reason.TRAINING, ""))
+    shown = status.reason
+    if shown in _SURROUNDINGS or (shown == Reason.TRAINING and said[0] in _SURROUNDINGS):
+        return with_summary(status, Phase.RUNNING, *said)
+    return status
 
 
 def succeeded(job: Job, *, progress: Progress | None, now: float) -> TrainingJobStatus:
@@ -404,7 +412,7 @@ def with_agents_report(
     is_report = status.reason in {Reason.STORAGE_UNAVAILABLE, *_REMARKED.values()}
     held = remark is not None and remark.kind is RemarkKind.HELD
     is_report = is_report or (held and status.reason == Reason.GROWS)
-    if waiting_for is None or not (is_report or status.reason == Reason.TRAINING):
+    if waiting_for is None or not (is_report or status.reason in {Reason.TRAINING, *_SURROUNDINGS}):
         return status
     if waiting_for:
         return with_summary(status, Phase.RUNNING, Reason.STORAGE_UNAVAILABLE, waiting_for)

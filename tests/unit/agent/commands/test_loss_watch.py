@@ -57,10 +57,10 @@ def test_one_step_that_is_printed_often_is_one_step() -> None:
 )
 def test_three_losses_of_unknown_steps_are_noticed_too(line: str) -> None:
     watch = LossWatch()
-    one = [watch.read_unknown(line.format(loss)) for loss in ("2.5", "nan", "nan")]
-    three = watch.read_unknown(line.format("NaN"))
-    assert one == [""] * 3
-    assert not missing(three or "", "nan in the last lines", "learning rate")
+    first = [watch.read_unknown(line.format(loss)) for loss in ("2.5", "nan", "nan")]
+    fourth = watch.read_unknown(line.format("NaN"))
+    assert first == [""] * 3
+    assert not missing(fourth or "", "nan in the last lines", "learning rate")
     assert watch.read_unknown("saved a checkpoint") is None  # the remark stays
     assert watch.read_unknown(line.format("2.25")) == ""
 
