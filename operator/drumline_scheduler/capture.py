@@ -56,6 +56,8 @@ class Capture:
     """Units of a cycle for the waiting gangs of one namespace; None: no limit."""
     deferred: tuple[str, ...] = ()
     """Uids of gangs that earlier cycles did not try."""
+    passed: frozenset[str] = frozenset()
+    """Uids of gangs that held no other gang back, under `Strict`."""
     program: str = ""
     """The version of Drumline that decided."""
 
@@ -70,6 +72,7 @@ class Capture:
             set_aside=self.set_aside,
             try_budget=self.try_budget,
             deferred=self.deferred,
+            passed=self.passed,
         )
 
 

@@ -35,14 +35,14 @@ from drumline_scheduler.cycle_answers import (
 from drumline_scheduler.cycle_cache import CycleCache
 from drumline_scheduler.cycle_input import CycleInput
 from drumline_scheduler.cycle_session import CycleSession, open_session
-from drumline_scheduler.decisions import Decisions, Placed, Preemption, Resized
+from drumline_scheduler.decisions import Blocked, Decisions, Placed, Preemption, Resized
 from drumline_scheduler.fault_isolation import decide_around_faults
 from drumline_scheduler.faults import Stage, deciding
 from drumline_scheduler.growth import Growth
-from drumline_scheduler.model import Admitted, Gang, Snapshot, order_key
+from drumline_scheduler.model import Admitted, Gang, Snapshot, WaitingRule, order_key
 from drumline_scheduler.overdue_gangs import without_overdue
 from drumline_scheduler.queue_evictions import queue_evictions, with_evictions
-from drumline_scheduler.queueing.deferral import Deferral
+from drumline_scheduler.queueing.deferral import Deferral, passed_gangs
 from drumline_scheduler.queueing.groups import GangGroups
 from drumline_scheduler.queueing.pending_gangs import PendingGangs
 from drumline_scheduler.quota.usage_budgets import Budgets
@@ -170,8 +170,18 @@ def _cycle(cycle: CycleInput, *, cache: CycleCache) -> Decisions:
         reservations=session.reservations.made(),
         order=order_of(pending=queued, answers=answers),
         deferred=session.rejections.deferral.uids,
+        passed=_passed(cycle, blocked=blocked, pending=queued),
         retry_at=next_retry_at(session=session, broken=broken, blocked=blocked),
     )
+
+
+def _passed(
+    cycle: CycleInput, *, blocked: Sequence[Blocked], pending: PendingGangs
+) -> frozenset[str]:
+    """Return the gangs that the next cycle may defer under the strict rule."""
+    if cycle.try_budget is None or cycle.policy.waiting is not WaitingRule.STRICT:
+        return frozenset()
+    return passed_gangs(blocked, pending=pending, before=cycle.passed)
 
 
 def _admitted_key(held: Admitted) -> tuple[int, float, str]:

@@ -26,5 +26,7 @@ class CycleInput:
     """
     deferred: tuple[str, ...] = ()
     """Uids of gangs that earlier cycles deferred, the longest deferred first."""
+    passed: frozenset[str] = frozenset()
+    """Uids of gangs that held no other gang back when they were last tried, under `Strict`."""
     explain: bool = True
     """False: blockers and remedies of rejections may be missing. Everything else is the same."""

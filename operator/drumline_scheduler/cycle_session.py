@@ -134,8 +134,8 @@ def open_session(
 
 
 def _deferral(cycle: CycleInput, *, pending: PendingGangs) -> Deferral:
-    """Return the gangs that the cycle does not try. A gang must not pass them under `Strict`."""
-    if cycle.try_budget is None or cycle.policy.waiting is WaitingRule.STRICT:
+    """Return the gangs that the cycle does not try."""
+    if cycle.try_budget is None:
         return NONE_DEFERRED
     queues = {queue.name: queue for queue in cycle.snapshot.queues}
     preempting = {name for name, each in queues.items() if each.preemption != PreemptionRule()}
@@ -148,6 +148,7 @@ def _deferral(cycle: CycleInput, *, pending: PendingGangs) -> Deferral:
         may_start=lambda gang: access.rejection(gang) is None,
         may_preempt=lambda gang: gang.queue in preempting and gang.preempts,
         now=cycle.now,
+        passed=cycle.passed if cycle.policy.waiting is WaitingRule.STRICT else None,
     )
 
 

@@ -407,6 +407,9 @@ class Decisions:
     deferred: tuple[str, ...] = ()
     """Uids of gangs that were not tried, one of each kind, the longest deferred first. The next
     cycle takes them as `CycleInput.deferred`."""
+    passed: frozenset[str] = frozenset()
+    """Uids of gangs that held no other gang back, under `Strict`. The next cycle takes them as
+    `CycleInput.passed`."""
     retry_at: float | None = None
     """Time at which a decision may change without other events. A backoff or a minimum runtime
     ends, or enough of a budget flows back."""

@@ -62,6 +62,7 @@ def cycles(
             now=0.0,
             try_budget=budget,
             deferred=made[-1].deferred if made else (),
+            passed=made[-1].passed if made else frozenset(),
         )
         made.append(decide(given, cache=cache))
         assert made[-1] == decide(given)  # a replay decides the same
@@ -158,9 +159,39 @@ def test_gangs_that_may_not_use_their_queue_cost_nothing() -> None:
     assert not not_tried(decisions)
 
 
-def test_under_the_strict_rule_no_gang_is_deferred() -> None:
-    (decisions,) = cycles(kinds(2 * TRY_BUDGET), count=1, policy=STRICT)
-    assert not decisions.deferred
+def test_under_the_strict_rule_no_gang_is_deferred_that_holds_others_back() -> None:
+    waits = gang("waits", per_pod=pod(1), at=-1.0, queue="research")
+    made = cycles([*kinds(2 * TRY_BUDGET), waits], count=3, policy=STRICT)
+    assert not any(decisions.deferred for decisions in made)
+    reasons = {each.reason for each in made[-1].blocked}
+    assert reasons == {BlockReason.INSUFFICIENT_GPUS, BlockReason.BEHIND_HIGHER_PRIORITY}
+
+
+def test_under_the_strict_rule_kinds_that_no_node_can_hold_take_turns() -> None:
+    never = [
+        replace(each, per_pod=pod(1, cpu=10_000 + index))
+        for index, each in enumerate(kinds(4 * TRY_BUDGET))
+    ]
+    first, *later = cycles(never, count=10, policy=STRICT)
+    assert not first.deferred, "each kind is tried once"
+    assert all(len(each.deferred) == 3 * TRY_BUDGET for each in later)
+    tried = [{each.uid for each in never}.difference(each.deferred) for each in later]
+    assert set[str]().union(*tried) == {each.uid for each in never}
+    # A gang behind them that waits for capacity holds later ones back in each cycle.
+    waits, behind = (gang(f"w{cpu}", per_pod=pod(1, cpu=cpu), at=1000.0 + cpu) for cpu in (1, 2))
+    for decisions in cycles([*never, waits, behind], count=3, policy=STRICT):
+        answers = {each.uid: each.reason for each in decisions.blocked}
+        assert answers[waits.uid] is BlockReason.INSUFFICIENT_GPUS
+        assert answers[behind.uid] is BlockReason.BEHIND_HIGHER_PRIORITY
+
+
+def test_a_group_with_a_member_that_waits_is_not_deferred_under_the_strict_rule() -> None:
+    never = [replace(each, per_pod=pod(1, cpu=10_000)) for each in kinds(2, group="g")]
+    never[1] = replace(never[1], per_pod=pod(1))
+    pending = [replace(each, group_gangs=2) for each in never]
+    for decisions in cycles(pending, count=3, budget=1, policy=STRICT):
+        assert not decisions.deferred
+        assert not decisions.passed
 
 
 @pytest.mark.extended(keep=10)
@@ -170,6 +201,7 @@ def test_lives_with_a_small_budget(seed: int, policy: Policy) -> None:
     """With and without a cache the decisions are equal, and no kind waits for its turn for long."""
     life, cache = Life(Random(seed)), CycleCache()
     deferred: tuple[str, ...] = ()
+    passed = frozenset[str]()
     since: dict[str, int] = {}
     for step in range(60):
         life.happen()
@@ -180,11 +212,12 @@ def test_lives_with_a_small_budget(seed: int, policy: Policy) -> None:
             now=life.now,
             try_budget=6,
             deferred=deferred,
+            passed=passed,
         )
         decisions = decide(given, cache=cache)
         assert decisions == decide(given)
-        assert policy.waiting is not WaitingRule.STRICT or not decisions.deferred
-        deferred = decisions.deferred
+        assert policy.waiting is not WaitingRule.STRICT or passed.issuperset(decisions.deferred)
+        deferred, passed = decisions.deferred, decisions.passed
         since = {uid: since.get(uid, step) for uid in deferred}
         assert all(step - began <= len(life.pending) for began in since.values())
         life.carry_out(decisions)

@@ -18,6 +18,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
+import numpy as np
+
 from drumline_scheduler.decisions import Remedy, RemedyKind
 from drumline_scheduler.model import Node
 from drumline_scheduler.placement.domain_selection import candidates
@@ -121,16 +123,15 @@ def _ask_for_smaller_pods(search: Search) -> Remedy | None:
     Its amount is the largest that a node has.
     """
     shape, names = search.shape, search.view.axis.names
-    whole = [
-        capacity
-        for capacity, is_open in zip(search.view.capacity, search.index.counted, strict=True)
-        if is_open
-    ]
+    distinct = search.view.distinct(search.view.capacity)
+    distinct.catch_up()
+    whole = distinct.table[np.unique(distinct.places[np.asarray(search.index.counted, dtype=bool)])]
     # Some node holds a pod, or roles are involved: then the size of one pod is not the reason.
-    if any(shape.slots_in(capacity) for capacity in whole) or any(search.demand.roles):
+    if not len(whole) or shape.slots_in_each(whole).any() or any(search.demand.roles):
         return None
-    for place, asked in enumerate(shape.request):
-        most = max((capacity[place] for capacity in whole), default=0)
+    for place, (asked, most) in enumerate(
+        zip(shape.request, whole.max(axis=0).tolist(), strict=True)
+    ):
         if not 0 < most < asked:
             continue
         request = (*shape.request[:place], most, *shape.request[place + 1 :])
@@ -195,10 +196,12 @@ def _largest(search: Search) -> int | None:
     """Return the eligible node that could hold the most pods, or else has the most GPUs."""
     distinct = search.view.distinct(search.view.capacity)
     distinct.catch_up()
-    worth = [(search.shape.slots_in(amount), amount[0]) for amount in distinct.distinct]
-    places: list[int] = distinct.places.tolist()
-    is_open = (i for i, yes in enumerate(search.index.eligible) if yes)
-    return max(is_open, key=lambda i: (worth[places[i]], -i), default=None)
+    is_open = np.flatnonzero(search.index.eligible)
+    if not len(is_open):
+        return None
+    places = distinct.places[is_open]
+    slots = search.shape.slots_in_each(distinct.table)[places]
+    return int(is_open[np.lexsort((is_open, -distinct.table[places, 0], -slots))[0]])
 
 
 def _with_more(search: Search, leaf: int, like: int, count: int) -> list[int]:

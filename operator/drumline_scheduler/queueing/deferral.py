@@ -7,7 +7,9 @@ search for an ordinary gang (`cost_of`). A namespace within its budget is not af
 Beyond it, half of the budget goes to the kinds that come first in scheduling order. The rest goes
 to the kinds that were deferred longest. So each kind is tried within a number of cycles that
 depends on its own namespace only. Gangs that hold nodes, or for which nodes were requested, are
-always tried. Under the strict rule none is deferred: a gang must not pass one that was not tried.
+always tried. Under the strict rule a gang must not pass one that waits for others to end. So only
+kinds are deferred that held no gang back when they were last tried, such as one that no node can
+hold. Others cost little there: once a gang waits for capacity, no later one is searched for.
 
 Example: budget 4, and ten kinds of cost 1, a to j. The first cycle tries a, b, c and d; the next
 ones a, b, e, f and a, b, g, h and a, b, i, j.
@@ -20,7 +22,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from drumline_scheduler.decisions import BlockReason, Remedy, RemedyKind
+from drumline_scheduler.decisions import Blocked, BlockReason, Remedy, RemedyKind
 from drumline_scheduler.model import Gang, OrderKey, order_key
 from drumline_scheduler.queueing.groups import group_cost
 from drumline_scheduler.queueing.pending_gangs import PendingGangs
@@ -31,6 +33,20 @@ TRY_BUDGET: Final = 64
 """Units that one namespace may use in a cycle of the operator."""
 _PREEMPTION_UNITS: Final = 2
 """For a gang of a queue that may preempt: its victims are searched."""
+
+_HOLDS_NOBODY: Final = frozenset(
+    {
+        BlockReason.NODES_UNAVAILABLE,
+        BlockReason.EXCEEDS_CLUSTER,
+        BlockReason.LEVEL_LABEL_MISSING,
+        BlockReason.RESOURCE_NOT_OFFERED,
+        BlockReason.POOL_WITHOUT_NODES,
+        BlockReason.EXCEEDS_QUOTA,
+        BlockReason.NO_QUOTA_IN_POOL,
+        BlockReason.TOPOLOGY_LEVEL_UNKNOWN,
+    }
+)
+"""Reasons that the end of another gang does not change."""
 
 GroupKey = tuple[str, str]
 
@@ -84,6 +100,7 @@ def deferred_gangs(
     may_start: Callable[[Gang], bool],
     may_preempt: Callable[[Gang], bool],
     now: float,
+    passed: Collection[str] | None = None,
 ) -> Deferral:
     """Return the gangs that a cycle does not try. O(classes + individual gangs).
 
@@ -95,12 +112,13 @@ def deferred_gangs(
         may_start: whether a gang's queue admits it; otherwise it costs nothing.
         may_preempt: whether victims are searched for a gang.
         now: time of the cycle.
+        passed: uids of the only gangs that may be deferred. None: any gang.
     """
     # 1. Cost of all kinds by namespace. Most namespaces stay within their budget.
     kinds: dict[str, list[_Kind]] = defaultdict(list)
     total: dict[str, int] = defaultdict(int)
     for kind, gang in _kinds(pending, now=now):
-        if may_start(gang):
+        if may_start(gang) and (passed is None or kind.uid in passed):
             more = 0 if kind.group or not may_preempt(gang) else _PREEMPTION_UNITS
             kinds[gang.namespace].append(replace(kind, cost=kind.cost + more) if more else kind)
             total[gang.namespace] += kind.cost + more
@@ -121,6 +139,36 @@ def deferred_gangs(
         groups=frozenset(kind.group for kind in deferred if kind.group is not None),
         uids=tuple(kind.uid for kind in deferred),
     )
+
+
+def passed_gangs(
+    blocked: Iterable[Blocked], *, pending: PendingGangs, before: Collection[str]
+) -> frozenset[str]:
+    """Return the uids of the waiting gangs that held no gang back in this cycle.
+
+    A gang of a group held none back if no member waits for capacity or quota. A deferred gang
+    keeps its standing.
+
+    Args:
+        blocked: the answers of the cycle.
+        pending: all waiting gangs.
+        before: what earlier cycles returned.
+    """
+    passed, holding = set[str](), set[GroupKey]()
+    for answer in blocked:
+        if answer.uid not in pending:
+            continue
+        gang = pending.gang(answer.uid)
+        is_deferred = answer.reason is BlockReason.NOT_TRIED and answer.uid in before
+        for_others = gang.group and answer.reason is BlockReason.WAITING_FOR_GROUP
+        if answer.reason in _HOLDS_NOBODY or is_deferred or for_others:
+            passed.add(answer.uid)
+        elif gang.group:
+            holding.add((gang.namespace, gang.group))
+    if holding:
+        gangs = map(pending.gang, passed)
+        passed -= {each.uid for each in gangs if (each.namespace, each.group) in holding}
+    return frozenset(passed)
 
 
 def _kinds(pending: PendingGangs, *, now: float) -> Iterable[tuple[_Kind, Gang]]:

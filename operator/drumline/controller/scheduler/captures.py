@@ -79,6 +79,7 @@ class CycleCaptures:
             set_aside=cycle.set_aside,
             try_budget=cycle.try_budget,
             deferred=cycle.deferred,
+            passed=cycle.passed,
             program=__version__,
         )
         # Encoding a large cluster takes a second, so the event loop must not do it.

@@ -135,6 +135,7 @@ class SchedulerLoop:
         self._decided_in = 0.0
         self._has_decided = False
         self._deferred: tuple[str, ...] = ()
+        self._passed = frozenset[str]()
         """Uids of gangs that the last cycle did not try."""
         self._untried: frozenset[str] = frozenset()
         """Gangs among these that no cycle has tried since the last event."""
@@ -258,6 +259,7 @@ class SchedulerLoop:
             set_aside=self._faults.set_aside(jobs, now=now),
             try_budget=TRY_BUDGET,
             deferred=self._deferred,
+            passed=self._passed,
             explain=explains,
         )
 
@@ -278,7 +280,7 @@ class SchedulerLoop:
         self._faults.take(decisions.faults, jobs=jobs, now=given.now)
         deferred = frozenset(decisions.deferred)
         self._untried = deferred if self._was_woken else self._untried & deferred
-        self._deferred = decisions.deferred
+        self._deferred, self._passed = decisions.deferred, decisions.passed
         return decisions
 
     def _without_workloads(self, decisions: Decisions, *, given: CycleInput) -> Decisions:
