@@ -135,8 +135,9 @@ class SchedulerLoop:
         self._decided_in = 0.0
         self._has_decided = False
         self._deferred: tuple[str, ...] = ()
-        self._passed = frozenset[str]()
         """Uids of gangs that the last cycle did not try."""
+        self._passed = frozenset[str]()
+        """Uids of gangs that held no other gang back in the last cycle, under `Strict`."""
         self._untried: frozenset[str] = frozenset()
         """Gangs among these that no cycle has tried since the last event."""
         self._was_woken = True

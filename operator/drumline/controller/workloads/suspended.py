@@ -88,6 +88,13 @@ class SuspendedWorkloads:
         """Return the suspended workloads, without those that their owner suspended."""
         return self._select(suspended=True, marked=False)
 
+    def waiting_with(self, uid: str) -> ForeignWorkload | None:
+        """Return the workload with a uid if it is among `waiting`."""
+        view = self._views.get(uid)
+        if view is None or not view.suspended or ANNOTATION_ADMITTED in view.annotations:
+            return None
+        return self._workloads[uid]
+
     def resumed(self) -> list[ForeignWorkload]:
         """Return the admitted workloads that are not suspended."""
         return self._select(suspended=False, marked=True)

@@ -153,6 +153,11 @@ class Workloads:
             each if each and self._scope.covers(each.namespace) else None for each in (old, new)
         ]
         self._suspended.on_workload(resource, *covered)
+        # Convert it now, so that a cycle after many events has little to convert.
+        waiting = self._suspended.waiting_with(new.uid) if new is not None else None
+        if waiting is not None and self._made_with == self._facts():
+            parts = list(self._parts_of(waiting, {}, before=self._parts))
+            self._converted[waiting.uid] = (waiting, parts)
 
     def pending(self) -> list[Gang]:
         """Return the gangs of waiting workloads. The same objects while nothing changes."""
@@ -160,7 +165,7 @@ class Workloads:
         refused, converted = self._refused, dict[str, tuple[ForeignWorkload, list[_Part]]]()
         self._refused = {}
         # Phase 1: the gangs that were made before, if no spec and no priority has changed.
-        facts = (dict(self._queues.by_name), dict(self._pools.by_name), self._priorities.version)
+        facts = self._facts()
         known = self._converted if self._made_with == facts else {}
         self._made_with = facts
         for workload, pods in self._waiting_workloads():
@@ -179,6 +184,10 @@ class Workloads:
             for uid, part in parts.items()
             if uid not in self._assumed and part.workload.uid not in self._deferred
         ]
+
+    def _facts(self) -> tuple[object, ...]:
+        """Return the specs and priorities that gangs are made with."""
+        return dict(self._queues.by_name), dict(self._pools.by_name), self._priorities.version
 
     def held(self) -> Iterable[Admitted]:
         """Return the admitted unbound pods, which are charged and counted at their places."""

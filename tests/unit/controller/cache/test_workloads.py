@@ -11,6 +11,7 @@ from drumline.controller.nodes.nodes import NodeCache
 from drumline.controller.state.cluster import ClusterCache
 from drumline.controller.usage.reporter import workload_in_line
 from drumline.controller.workloads.workloads import WorkloadInLine
+from drumline.kube.kinds import JOB_SETS
 from drumline.kube.views import PlacementView, PodPhase, PodView
 from drumline.kube.workloads import MAX_SHAPES
 from drumline.lifecycle.model.timestamps import timestamp
@@ -32,6 +33,7 @@ from tests.unit.controller.views import (
     priority_view,
     queue_view,
 )
+from tests.unit.controller.workload_bodies import job_set_of, view
 from tests.unit.controller.workload_state import LABELS, NOW, gated, held_gpus, two_nodes, workloads
 
 GROUP = {**LABELS, "drumline.dev/pod-group": "crew"}
@@ -315,6 +317,24 @@ def test_pods_that_wait_are_converted_once(state: ClusterCache) -> None:
     assert len(second) == 200
     state.on_pool(pool_view(), None)
     assert state.scheduling.pending()[0].pools == ()
+
+
+def test_a_suspended_workload_is_converted_by_its_event_and_not_by_the_cycle() -> None:
+    tolerations = [{"key": f"t{number}", "operator": "Exists"} for number in range(100)]
+    kinds = range(MAX_SHAPES)
+    body = job_set_of(
+        [{"replicas": number + 1, "pod": {"tolerations": tolerations}} for number in kinds]
+    )
+    early, late = two_nodes(quota=12), two_nodes(quota=12)
+    assert early.scheduling.pending() == []  # queues and pools are known
+    for state in (early, late):
+        state.on_workload(JOB_SETS, None, view(body))
+    with counted_lines(500):
+        gangs = early.scheduling.pending()
+    assert gangs == late.scheduling.pending() != []
+    assert early.scheduling.pending()[0] is gangs[0]
+    early.on_pool(pool_view(), None)
+    assert early.scheduling.pending()[0].pools == ()
 
 
 def test_a_workload_that_cannot_be_converted_is_named_until_that_changes(
