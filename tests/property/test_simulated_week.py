@@ -18,6 +18,7 @@ from drumline_scheduler.model import PriceRule, SpotRule
 from drumline_simulator.cluster import Cluster
 from drumline_simulator.engine.simulated_job import SimulatedJob, Stall
 from drumline_simulator.engine.simulation import Decider, simulate
+from drumline_simulator.results.occupancy import occupancy
 from drumline_simulator.results.outcome import Outcome
 from drumline_simulator.week import sides
 from drumline_simulator.week.setting import SPOT, Setting
@@ -127,6 +128,30 @@ def test_the_same_holds_of_jobs_over_two_pools(seed: int) -> None:
     assert watched.mixed > 0
 
 
+@pytest.mark.parametrize("seed", SEEDS[:3])
+def test_occupancy_is_what_was_held_of_what_could_be(seed: int) -> None:
+    """Beside a sum over seconds, which is all that the times of this setting need."""
+    setting = a_setting(seed)
+    cluster, outages = setting.cluster(), setting.node_faults().outages
+    outcome = run_week(setting, side=sides.ours())
+    gpus = {node.name: node.allocatable.gpus for node in cluster.nodes}
+    bound = held = 0.0
+    for second in range(int(outcome.began_at), int(outcome.ended_at)):
+        at = second + 0.5
+        away = sum(gpus[o.node] for o in outages if o.at <= at < o.at + o.seconds)
+        wanted = sum(
+            job.gpus
+            for job in outcome.jobs
+            if job.submitted_at <= at and (job.ended_at is None or at < job.ended_at)
+        )
+        bound += min(sum(gpus.values()) - away, wanted)
+    for each in outcome.allocations:
+        held += each.gpus * (each.ends_at - each.begins_at)
+    computed = occupancy(outcome, cluster=cluster, outages=outages)
+    assert computed == pytest.approx(held / bound, rel=1e-3)
+    assert 0.5 < computed <= 1.0
+
+
 def _with_surplus_on_spot(cluster: Cluster) -> Cluster:
     rule = PriceRule(spot=SpotRule.SURPLUS)
     return replace(
@@ -149,6 +174,9 @@ def _check_accounts(outcome: Outcome) -> None:
         assert account.held == pytest.approx(held[number], abs=1e-3 + _SLACK * account.held)
         parts = (account.useful, account.idle, account.saving, account.restarting, account.lost)
         assert all(part >= -1e-3 for part in parts)
+        not_useful = account.held - account.useful
+        slack = 1e-3 + _SLACK * account.held
+        assert sum(job.not_useful.values()) == pytest.approx(not_useful, abs=slack)
         assert job.committed_seconds * job.gpus <= account.useful + 1e-3
         if job.ended_at is not None:
             assert job.committed_seconds == pytest.approx(job.duration_seconds)
@@ -186,6 +214,7 @@ def test_what_is_committed_is_never_lost_and_all_time_is_charged(seed: int) -> N
     job.settle(now)
     assert job.account.held == pytest.approx(held)
     assert job.account.useful == pytest.approx(job.work * arrival.gang.gpus)
+    assert sum(job.not_useful.values()) == pytest.approx(held - job.account.useful)
 
 
 def _change(job: SimulatedJob, *, draw: Random, now: float) -> None:

@@ -21,12 +21,16 @@ from drumline_simulator.parameters import recovery
 from drumline_simulator.week import sides
 from drumline_simulator.week.setting import Setting
 from drumline_simulator.week.sides import Side
-from drumline_simulator.week.study import WeekResult, result, run_week
+from drumline_simulator.week.study import WeekResult, gain, largest_gain, result, run_week
 from drumline_simulator.week.trace import arrivals
 from tools.bench.report import Row, publish
 
 MORE_TOKENS: Final = 20.0
 CHEAPER: Final = 25.0
+OF_THE_LARGEST_GAIN: Final = 90.0
+"""Percent of what could be gained from the peer's jobs if they wasted nothing."""
+OCCUPANCY: Final = 97.0
+"""Percent of the bound of a work-conserving scheduler."""
 FAILURES: Final = (1.0, 4.0)
 INTERVALS: Final = (600.0, 1800.0, 3600.0)
 _SMALL: Final = Setting(nodes=32, reserved_nodes=8, seconds=86_400.0)
@@ -76,6 +80,8 @@ def slow_peer() -> Side:
 def _weeks(seeds: Sequence[int]) -> Iterator[Row]:
     """The first seed's figures, then what all of them say: trace, faults, boots and prices."""
     chosen = (sides.ours(), sides.peer(), sides.best_peer(), slow_peer())
+    occupancies: dict[str, list[float]] = defaultdict(list)
+    shares: list[float] = []
     more: dict[str, list[float]] = defaultdict(list)
     cheaper: dict[str, list[float]] = defaultdict(list)
     for seed in seeds:
@@ -83,9 +89,32 @@ def _weeks(seeds: Sequence[int]) -> Iterator[Row]:
         if seed == seeds[0]:
             yield from _figures("week", results)
         ours, *peers = results
+        shares.append(100 * gain(ours, peers[0]) / largest_gain(peers[0]))
+        for each in results:
+            occupancies[each.side].append(100 * each.occupancy)
         for other in peers:
             more[other.side].append(_more(ours, other))
             cheaper[other.side].append(_cheaper(ours, other))
+    yield Row(
+        name=f"week, {len(seeds)} seeds: gain as a share of the largest one"
+        f" ({min(shares):.0f} to {max(shares):.0f} %)",
+        value=mean(shares),
+        unit="%",
+        goal=f">= {OF_THE_LARGEST_GAIN:g} %",
+        met=mean(shares) >= OF_THE_LARGEST_GAIN,
+        source=_SOURCE,
+    )
+    for side, percents in occupancies.items():
+        is_ours = side == sides.OURS
+        yield Row(
+            name=f"week, {len(seeds)} seeds, {side}: GPU-time held of the work-conserving bound"
+            f" ({min(percents):.1f} to {max(percents):.1f} %)",
+            value=mean(percents),
+            unit="%",
+            goal=f">= {OCCUPANCY:g} %" if is_ours else "",
+            met=mean(percents) >= OCCUPANCY if is_ours else None,
+            source=_SOURCE,
+        )
     for side, percents_more in more.items():
         words = f"week, {len(seeds)} seeds, {sides.OURS} beside {side}"
         for what, percents, goal in (
@@ -161,6 +190,13 @@ def _figures(name: str, results: Sequence[WeekResult]) -> Iterator[Row]:
             unit="M",
             source=_SOURCE,
         )
+        for cause, gpu_seconds in each.not_useful.items():
+            yield Row(
+                name=f"  not useful because of {cause}",
+                value=100 * gpu_seconds / account.held,
+                unit="%",
+                source=_SOURCE,
+            )
         yield Row(
             name="  dollars for a million tokens",
             value=each.dollars_per_million,
@@ -181,7 +217,7 @@ def _results(setting: Setting, chosen: tuple[Side, ...]) -> list[WeekResult]:
 
 
 def _more(ours: WeekResult, other: WeekResult) -> float:
-    return 100 * (ours.tokens_per_gpu_hour / other.tokens_per_gpu_hour - 1)
+    return 100 * gain(ours, other)
 
 
 def _cheaper(ours: WeekResult, other: WeekResult) -> float:

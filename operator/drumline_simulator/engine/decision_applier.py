@@ -17,6 +17,7 @@ from drumline_scheduler.model import job_uid
 from drumline_simulator.engine.simulated_cluster import SimulatedCluster
 from drumline_simulator.engine.simulated_job import SimulatedJob, Stall
 from drumline_simulator.results.outcome import Eviction
+from drumline_simulator.results.time_account import Cause
 from drumline_simulator.workload import Execution
 
 
@@ -90,6 +91,8 @@ class DecisionApplier:
         # A resize restarts the processes, so the trainer saves first.
         if announced or size is not None:
             job.save(now)
+            if job.admitted is not None and not job.admitted.lost:
+                job.cause = Cause.RESIZE if size is not None else Cause.RECLAIM
         if size is not None:
             # Kept positions come first, in their order.
             nodes = [*(nodes[position] for position in size.kept), *size.added]
@@ -154,7 +157,8 @@ class DecisionApplier:
         else:
             # Only a preemption counts against the limit. A move is not one.
             job.preempted_at.append(now)
-        self._send_notice(job, now)
+        cause = Cause.MOVE if victim.moves_to else Cause.PREEMPTION
+        self._send_notice(job, now, cause=cause)
 
     def _shrink(self, job: SimulatedJob, *, kept: Collection[int], now: float) -> None:
         self._cluster.begin_shrink(job, kept=kept)
@@ -166,9 +170,11 @@ class DecisionApplier:
         job = self._cluster.running[move.uid]
         self._cluster.nominate(job, nominated=dict(enumerate(move.assignment)), pool=move.pool)
         self.moved += 1
-        self._send_notice(job, now)
+        self._send_notice(job, now, cause=Cause.MOVE)
 
-    def _send_notice(self, job: SimulatedJob, now: float) -> None:
+    def _send_notice(self, job: SimulatedJob, now: float, *, cause: Cause) -> None:
+        job.settle(now)
+        job.cause = cause
         seconds = self._execution.save_seconds
         # A job with time to save loses nothing. Without it, work since the checkpoint is lost.
         if seconds:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from drumline_scheduler import Node
 from drumline_simulator.engine.simulated_cluster import SimulatedCluster
 from drumline_simulator.engine.simulated_job import SimulatedJob, Stall
+from drumline_simulator.results.time_account import Cause
 from drumline_simulator.workload import Execution, Outage, ProcessFault
 
 RECLAIMED = "spot reclaim"
@@ -61,6 +62,9 @@ class NodeEvents:
             lost = job.positions(outage.node)
             if job.is_leaving or not lost:
                 continue
+            # Time before the loss has the cause of the time before.
+            job.settle(now)
+            job.cause = Cause.RECLAIM if outage.notice_seconds else Cause.NODE
             if saves:
                 job.save(now)
             else:
@@ -86,6 +90,7 @@ class NodeEvents:
         job = self._job_at(fault)
         if job is None or job.is_leaving or (job.admitted is not None and job.admitted.lost):
             return
+        job.cause = Cause.HANG if fault.hangs else Cause.PROCESS
         job.roll_back(now=now, to_snapshot=True)
         stalls = [(Stall.RESTARTING, self._execution.process_seconds)]
         if fault.hangs:

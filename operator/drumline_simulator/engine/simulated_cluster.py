@@ -16,6 +16,7 @@ from drumline_simulator.cluster import Cluster
 from drumline_simulator.engine.node_leases import IdleNode, NodeLeases
 from drumline_simulator.engine.simulated_job import SimulatedJob, Stall
 from drumline_simulator.results.outcome import Allocation
+from drumline_simulator.results.time_account import Cause
 from drumline_simulator.workload import Execution
 
 _REFRESH_SECONDS = 60.0
@@ -191,6 +192,7 @@ class SimulatedCluster:
         held = _admitted(job)
         # Nodes may have failed during the notice. They are lost positions now.
         gone = {i for i, name in enumerate(held.assignment) if not self._nodes[name].ready}
+        job.cause = Cause.NODE
         job.admitted = replace(
             held, leaving=False, lost=held.lost | gone, nominated={}, nominated_pool=""
         )
@@ -206,6 +208,9 @@ class SimulatedCluster:
     def finish_shrink(self, job: SimulatedJob, now: float) -> None:
         """Release the positions that a shrinking job gives up."""
         held = _admitted(job)
+        if not held.lost:
+            job.settle(now)
+            job.cause = Cause.RESIZE
         self.reassign(
             job,
             # The kept positions close the gaps, so positions are numbered again.

@@ -13,7 +13,7 @@ from enum import StrEnum
 
 from drumline_scheduler import Admitted, Gang
 from drumline_simulator.engine.job_split import JobSplit
-from drumline_simulator.results.time_account import TimeAccount
+from drumline_simulator.results.time_account import Cause, TimeAccount
 from drumline_simulator.workload import Arrival, Execution
 
 
@@ -44,11 +44,13 @@ class SimulatedJob:
         "admitted",
         "allocated_at",
         "arrival",
+        "cause",
         "committed",
         "ended_at",
         "gang",
         "held_seconds",
         "index",
+        "not_useful",
         "preempted_at",
         "refreshed_at",
         "split",
@@ -72,6 +74,10 @@ class SimulatedJob:
         self.committed = 0.0
         """Seconds of work in the newest checkpoint at the same time."""
         self.account = TimeAccount()
+        self.not_useful: dict[Cause, float] = {}
+        """GPU-seconds that it held and that were not useful, by cause."""
+        self.cause = Cause.START
+        """Cause of the next time without progress."""
         self.version = 0
         """Incremented whenever the expected end changes. Events of older versions are stale."""
         self.allocated_at = 0.0
@@ -84,7 +90,7 @@ class SimulatedJob:
         own = arrival.checkpoint_seconds
         self._execution = execution if own is None else replace(execution, checkpoint_seconds=own)
         self._settled_at = 0.0
-        self._stalls: list[tuple[Stall, float]] = []
+        self._stalls: list[tuple[Stall, float, Cause]] = []
 
     @property
     def is_shrinking(self) -> bool:
@@ -132,18 +138,29 @@ class SimulatedJob:
             self.started_at = now
         self.admitted = admitted
         self._stalls = []
-        self.stall(stalls, now=now)
+        for stall in stalls:
+            # Nothing but a boot leaves a job idle after its start.
+            cause = Cause.BOOT if stall[0] is Stall.IDLE else self.cause
+            self.stall([stall], now=now, cause=cause)
         # All three clocks restart: the time before belongs to the previous allocation.
         self.allocated_at = self.refreshed_at = self._settled_at = now
         self.version += 1
 
-    def stall(self, stalls: Sequence[tuple[Stall, float]], *, now: float) -> None:
-        """Make no progress for some seconds, after the current stalls."""
+    def stall(
+        self, stalls: Sequence[tuple[Stall, float]], *, now: float, cause: Cause | None = None
+    ) -> None:
+        """Make no progress for some seconds, after the current stalls.
+
+        Args:
+            stalls: kinds and seconds, in order.
+            now: seconds of the virtual clock.
+            cause: cause of all of them. None: `self.cause`.
+        """
         # Stalls queue up: a save during a restart follows it.
         until = self._stalls[-1][1] if self._stalls else now
         for kind, seconds in stalls:
             until += seconds
-            self._stalls.append((kind, until))
+            self._stalls.append((kind, until, cause or self.cause))
 
     def settle(self, now: float) -> None:
         """Charge the time since the last call, and count the work in it."""
@@ -155,14 +172,14 @@ class SimulatedJob:
         # Phase 2: without all its places or after a notice, the job makes no progress.
         if held.lost or held.leaving:
             kind = Stall.IDLE if held.lost else Stall.SAVING
-            self._charge(kind, seconds=now - begin)
+            self._charge(kind, seconds=now - begin, cause=self.cause)
             return
         done = self.work
         # Phase 3: charge each stall up to now, in order.
-        for kind, until in self._stalls:
+        for kind, until, cause in self._stalls:
             end = min(until, now)
             if end > begin:
-                self._charge(kind, seconds=end - begin)
+                self._charge(kind, seconds=end - begin, cause=cause)
                 begin = end
         self._stalls = [each for each in self._stalls if each[1] > now]
         # Phase 4: the remaining time is running time, which holds work and its overhead.
@@ -172,7 +189,9 @@ class SimulatedJob:
         useful = (self.work - done) * self.arrival.gang.gpus
         self.account.useful += useful
         # The difference is the time of checkpoints and snapshots.
-        self.account.saving += running * held.gpus - useful
+        saving = running * held.gpus - useful
+        self.account.saving += saving
+        self._count(saving, cause=Cause.SAVES)
         period = self._execution.checkpoint_seconds
         # Checkpoints are periodic in work, not in time: a stalled job writes none.
         self.committed += (self.work - self.committed) // period * period
@@ -194,6 +213,7 @@ class SimulatedJob:
         # Lost work was charged as useful before. It moves to `lost`, and the sum stays.
         self.account.lost += lost
         self.account.useful -= lost
+        self._count(lost, cause=self.cause)
         self.work = kept
 
     def work_at_risk(self, now: float) -> float:
@@ -248,9 +268,14 @@ class SimulatedJob:
         # `work_share` takes the overhead of checkpoints and snapshots from each second.
         return size * self._execution.work_share
 
-    def _charge(self, kind: Stall, *, seconds: float) -> None:
+    def _count(self, gpu_seconds: float, *, cause: Cause) -> None:
+        if gpu_seconds:
+            self.not_useful[cause] = self.not_useful.get(cause, 0.0) + gpu_seconds
+
+    def _charge(self, kind: Stall, *, seconds: float, cause: Cause) -> None:
         # A pending job holds no GPUs, so its time costs nothing.
         gpu_seconds = seconds * (self.admitted.gpus if self.admitted else 0)
+        self._count(gpu_seconds, cause=cause)
         match kind:
             case Stall.IDLE:
                 self.account.idle += gpu_seconds

@@ -358,6 +358,7 @@ def _record(job: SimulatedJob) -> JobRecord:
         lost_gpu_seconds=job.account.lost,
         committed_seconds=job.committed,
         account=job.account,
+        not_useful=job.not_useful,
     )
 
 

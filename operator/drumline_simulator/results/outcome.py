@@ -5,11 +5,12 @@ It contains raw records only. `statistics` computes utilisation, waits and share
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from drumline_scheduler.forecast.accuracy import StartForecast
 from drumline_simulator.results.leases import Lease
-from drumline_simulator.results.time_account import TimeAccount
+from drumline_simulator.results.time_account import Cause, TimeAccount
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +37,8 @@ class JobRecord:
     """Work in its newest checkpoint at the end, in seconds at full size."""
     account: TimeAccount = field(default_factory=TimeAccount)
     """Use of the GPU-seconds that it held."""
+    not_useful: Mapping[Cause, float] = field(default_factory=dict[Cause, float])
+    """GPU-seconds that it held and that were not useful, by cause."""
 
     def waited_seconds(self, until: float) -> float:
         """Return the seconds in which it existed without nodes, also between two runs.

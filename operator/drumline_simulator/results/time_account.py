@@ -6,8 +6,25 @@ loss moves a charge, from `useful` to `lost`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import astuple, dataclass
+from enum import StrEnum
+
+
+class Cause(StrEnum):
+    """Event that made held GPU-seconds not useful. The values are names in tables."""
+
+    START = "first starts"
+    BOOT = "node boots"
+    SAVES = "checkpoints and snapshots"
+    PROCESS = "process faults"
+    HANG = "hangs"
+    NODE = "lost nodes"
+    RECLAIM = "spot reclaims"
+    PREEMPTION = "preemptions"
+    MOVE = "moves"
+    RESIZE = "resizes"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -37,3 +54,11 @@ def total(accounts: Iterable[TimeAccount]) -> TimeAccount:
     columns = zip(*(astuple(account) for account in accounts), strict=True)
     useful, lost, idle, saving, restarting = [sum(column) for column in columns] or [0.0] * 5
     return TimeAccount(useful=useful, lost=lost, idle=idle, saving=saving, restarting=restarting)
+
+
+def total_by_cause(accounts: Iterable[Mapping[Cause, float]]) -> dict[Cause, float]:
+    """Return the GPU-seconds that were not useful, by cause, over jobs."""
+    sums = Counter[Cause]()
+    for each in accounts:
+        sums.update(each)
+    return {cause: sums[cause] for cause in Cause}

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from drumline_cli.columns import columns
 from drumline_cli.errors import BadInput
 from drumline_cli.formatting import count, duration, percent
+from drumline_simulator.results.time_account import Cause
 from drumline_simulator.simulate.progress_bar import ProgressBar
 from drumline_simulator.week import sides
 from drumline_simulator.week.setting import NODE_GPUS, Setting
-from drumline_simulator.week.study import WeekResult, result, run_week
+from drumline_simulator.week.study import WeekResult, gain, largest_gain, result, run_week
 from drumline_simulator.week.trace import arrivals
 
 # matplotlib is optional (the simulator extra): only types are named here.
@@ -29,6 +31,7 @@ _HEADINGS: Final = (
     "IDLE",
     "SAVING",
     "RESTARTING",
+    "OCCUPANCY",
     "MEAN WAIT",
     "PREEMPTED",
     "ENDED",
@@ -77,9 +80,21 @@ def as_table(week: Week) -> str:
         "",
         *columns(rows, left=(0,)),
         "",
+        *columns(_by_cause(week.results), left=(0,)),
+        "",
         *(compared(first, other) for other in rest),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _by_cause(results: Sequence[WeekResult]) -> list[tuple[str, ...]]:
+    """Return a row per cause and a column per side: fractions of what jobs held."""
+    rows = [("NOT USEFUL BECAUSE OF", *(each.side for each in results))]
+    for cause in Cause:
+        parts = [each.not_useful[cause] / each.account.held for each in results]
+        if any(parts):
+            rows.append((cause, *map(percent, parts)))
+    return rows
 
 
 def as_json(week: Week) -> str:
@@ -90,11 +105,11 @@ def as_json(week: Week) -> str:
 
 def compared(ours: WeekResult, other: WeekResult) -> str:
     """Compare Drumline with another side in one sentence."""
-    more = ours.tokens_per_gpu_hour / other.tokens_per_gpu_hour - 1
+    more, limit = gain(ours, other), largest_gain(other)
     dollars = ours.dollars_per_million / other.dollars_per_million - 1
     return (
-        f"{ours.side} compared with {other.side}: {100 * more:+.1f} % tokens per GPU-hour,"
-        f" {100 * dollars:+.1f} % dollars per token"
+        f"{ours.side} compared with {other.side}: {100 * more:+.1f} % tokens per GPU-hour"
+        f" (at most {100 * limit:+.1f} %), {100 * dollars:+.1f} % dollars per token"
     )
 
 
@@ -118,6 +133,7 @@ def _cells(each: WeekResult) -> tuple[str, ...]:
         f"{each.tokens_per_gpu_hour / 1e6:.2f} M",
         f"{each.dollars_per_million:.4f}",
         *(percent(part / account.held) for part in parts),
+        percent(each.occupancy),
         duration(each.mean_wait_seconds),
         count(each.preempted),
         count(each.jobs_ended),

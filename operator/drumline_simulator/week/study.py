@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from drumline_simulator.engine.simulation import Decider, SimulationProgress, simulate
 from drumline_simulator.results.cost import HourlyPrices
+from drumline_simulator.results.occupancy import occupancy
 from drumline_simulator.results.outcome import Outcome
-from drumline_simulator.results.time_account import TimeAccount, total
+from drumline_simulator.results.time_account import Cause, TimeAccount, total, total_by_cause
 from drumline_simulator.week.setting import Setting
 from drumline_simulator.week.sides import Side
 from drumline_simulator.week.trace import arrivals
@@ -29,6 +30,10 @@ class WeekResult:
     """GPU-hours of existing nodes, used or not."""
     dollars: float
     account: TimeAccount
+    not_useful: Mapping[Cause, float]
+    """Held GPU-seconds that were not useful, by cause."""
+    occupancy: float
+    """Held GPU-seconds as a fraction of the work-conserving bound."""
     jobs_ended: int
     preempted: int
     mean_wait_seconds: float
@@ -47,6 +52,16 @@ class WeekResult:
     def goodput(self) -> float:
         """Return committed work as a fraction of the GPU-hours that jobs held."""
         return self.committed_tokens / TOKENS_PER_GPU_SECOND / self.account.held
+
+
+def gain(ours: WeekResult, other: WeekResult) -> float:
+    """Return how many more tokens per GPU-hour one side makes than another, as a fraction."""
+    return ours.tokens_per_gpu_hour / other.tokens_per_gpu_hour - 1
+
+
+def largest_gain(other: WeekResult) -> float:
+    """Return the gain over a side if nothing that it holds were wasted, as a fraction."""
+    return 1 / other.goodput - 1
 
 
 def run_week(
@@ -98,6 +113,10 @@ def result(outcome: Outcome, *, setting: Setting, side: str) -> WeekResult:
         gpu_hours=sum(lease.gpu_hours for lease in outcome.leases),
         dollars=prices.cost(outcome.leases),
         account=total(job.account for job in outcome.jobs),
+        not_useful=total_by_cause(job.not_useful for job in outcome.jobs),
+        occupancy=occupancy(
+            outcome, cluster=setting.cluster(), outages=setting.node_faults().outages
+        ),
         jobs_ended=sum(job.ended_at is not None for job in outcome.jobs),
         preempted=sum(job.preempted for job in outcome.jobs),
         mean_wait_seconds=sum(waits) / len(waits) if waits else 0.0,

@@ -12,7 +12,7 @@ from drumline_simulator.cluster import Autoscaling, PoolTerms
 from drumline_simulator.engine.simulation import simulate
 from drumline_simulator.results.leases import Lease
 from drumline_simulator.results.outcome import Outcome
-from drumline_simulator.results.time_account import TimeAccount
+from drumline_simulator.results.time_account import Cause, TimeAccount
 from drumline_simulator.workload import Arrival, Execution, Outage, ProcessFault
 from tests.unit.simulator.clusters import PROMPT, a_cluster, a_job
 
@@ -32,6 +32,7 @@ def test_the_first_start_takes_its_time() -> None:
     outcome = run(a_job("a", seconds=50), execution=replace(PROMPT, start_seconds=7))
     assert outcome.jobs[0].ended_at == 57
     assert outcome.jobs[0].account == of_gpus(useful=50, restarting=7)
+    assert outcome.jobs[0].not_useful == {Cause.START: GPUS * 7}
 
 
 def test_checkpoints_and_snapshots_stop_training() -> None:
@@ -58,6 +59,7 @@ def test_a_process_that_ends_costs_what_is_not_kept(
     fault = ProcessFault(node="n0", at=150, part=0.5)
     outcome = run(a_job("a", seconds=200), execution=execution, faults=[fault])
     assert outcome.jobs[0].account == of_gpus(useful=200, lost=lost, restarting=5)
+    assert outcome.jobs[0].not_useful == {Cause.PROCESS: GPUS * (lost + 5)}
     assert outcome.jobs[0].ended_at == 205 + lost
 
 
@@ -66,6 +68,7 @@ def test_a_hang_is_idle_until_it_is_noticed() -> None:
     fault = ProcessFault(node="n0", at=150, part=0.0, hangs=True)
     outcome = run(a_job("a", seconds=200), execution=execution, faults=[fault])
     assert outcome.jobs[0].account == of_gpus(useful=200, lost=50, idle=40, restarting=5)
+    assert outcome.jobs[0].not_useful == {Cause.HANG: GPUS * 95}
 
 
 def test_a_fault_hits_the_job_on_its_gpu() -> None:
@@ -89,6 +92,7 @@ def test_a_reclaim_that_is_announced_in_time_costs_no_work() -> None:
     assert [allocation.nodes for allocation in outcome.allocations] == [("n0",), ("n1",)]
     assert outcome.allocations[0].ends_at == 90  # it moves at the notice
     assert outcome.jobs[0].account == of_gpus(useful=200, saving=20, restarting=3)
+    assert outcome.jobs[0].not_useful == {Cause.RECLAIM: GPUS * 23}
 
 
 @pytest.mark.parametrize(
@@ -101,6 +105,7 @@ def test_without_another_node_a_reclaim_costs_what_is_not_saved(
     reclaim = Outage(node="n0", at=150, seconds=100, notice_seconds=60)
     outcome = run(a_job("a", seconds=200), execution=execution, outages=[reclaim])
     assert outcome.jobs[0].account == of_gpus(useful=200, lost=lost, idle=100)
+    assert outcome.jobs[0].not_useful == {Cause.RECLAIM: GPUS * (lost + 100)}
 
 
 def test_a_node_that_is_about_to_go_takes_no_new_job() -> None:
@@ -117,6 +122,7 @@ def test_a_broken_job_gives_up_the_rest_of_its_nodes() -> None:
     assert outcome.jobs[1].started_at == 180
     assert outcome.jobs[0].account.idle == 30 * 2 * GPUS
     assert outcome.jobs[0].account.lost == 50 * 2 * GPUS  # its snapshots went with its pods
+    assert outcome.jobs[0].not_useful == {Cause.NODE: 80 * 2 * GPUS}
     assert outcome.jobs[0].ended_at == 1150 + 100
 
 
@@ -137,6 +143,7 @@ def test_an_autoscaled_node_boots_for_a_job_and_goes_when_it_is_idle() -> None:
     outcome = run(*jobs, cluster=scaled())
     assert [job.ended_at for job in outcome.jobs] == pytest.approx([130, 160, 340])
     assert outcome.jobs[0].account.idle == pytest.approx(30 * GPUS)
+    assert outcome.jobs[0].not_useful == pytest.approx({Cause.BOOT: 30 * GPUS})
     ends = [(lease.node, lease.begins_at, round(lease.ends_at)) for lease in outcome.leases]
     assert ends == [("n0", 0, 220), ("n0", 300, 340)]
 

@@ -157,7 +157,10 @@ def test_the_week_compares_three_sides(capsys: pytest.CaptureFixture[str], tmp_p
     assert not missing(lines[0], "0.3 days", "128 GPUs", "1")
     names = [line.split("  ")[0] for line in lines[3:6]]
     assert names == ["Drumline", "Kueue, JobSet, torchrun", "the same at its best"]
-    assert [line.partition(":")[0] for line in lines[7:]] == [
+    causes = lines[7 : lines.index("", 7)]
+    assert causes[0].startswith("NOT USEFUL BECAUSE OF")
+    assert any(line.startswith("first starts") for line in causes)
+    assert [line.partition(":")[0] for line in lines[-2:]] == [
         "Drumline compared with Kueue, JobSet, torchrun",
         "Drumline compared with the same at its best",
     ]
@@ -170,6 +173,8 @@ def test_the_week_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     account = sides["Drumline"]["account"]
     assert set(account) == {"useful", "lost", "idle", "saving", "restarting"}
     assert sides["Drumline"]["committed_tokens"] > 0
+    assert 0 < sides["Drumline"]["occupancy"] <= 1
+    assert sides["Drumline"]["not_useful"]["first starts"] > 0
 
 
 @pytest.mark.parametrize(
