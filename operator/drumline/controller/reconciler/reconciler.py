@@ -22,6 +22,7 @@ from drumline.controller.reconciler.executor import (
 )
 from drumline.controller.reconciler.job_memory import UNSEEN_SECONDS, JobMemory, figures_due
 from drumline.controller.reconciler.orphan_sweep import JobIdentity
+from drumline.controller.reconciler.surroundings import broken_domain, orphaned
 from drumline.controller.reconciler.work_queue import WorkQueue
 from drumline.controller.state.cluster import ClusterCache
 from drumline.controller.state.snapshots import Backoff
@@ -208,8 +209,8 @@ class Reconciler:
             waiting_for=report.status.waiting_for if report else None,
             remark=report.status.remark if report else None,
             pause=_pause(job, report),
-            orphaned=_orphaned(job, self._state),
-            broken_domain=_broken_domain(job, self._state),
+            orphaned=orphaned(job, self._state),
+            broken_domain=broken_domain(job, self._state),
             idle_rules=queue.idle if queue is not None else DEFAULT_IDLE_RULES,
             notified=memory.notified,
             withdrawn=memory.withdrawn,
@@ -423,48 +424,3 @@ async def work(*, queue: WorkQueue, reconciler: Reconciler, metrics: Metrics) ->
         finally:
             metrics.controller.reconcile_seconds.observe(time.perf_counter() - started)
             queue.done(key)
-
-
-def _orphaned(job: Job, state: ClusterCache) -> tuple[Reason, str] | None:
-    """Report that the queue or the pool of a job with nodes was deleted."""
-    places = job.status.assignment
-    if places is None or job.finished:
-        return None
-    if state.queues.get(job.spec.queue) is None and not state.queues.problem(job.spec.queue):
-        text = (
-            f"TrainingQueue {job.spec.queue} was deleted: no quota counts this job; create the"
-            " queue again"
-        )
-        return Reason.QUEUE_DELETED, text
-    pool = places.gpu_pool
-    if state.pools.get(pool) is None and not state.pools.problem(pool):
-        text = f"GpuPool {pool} was deleted: lost pods get no other node; create the pool again"
-        return Reason.POOL_DELETED, text
-    return None
-
-
-def _broken_domain(job: Job, state: ClusterCache) -> str:
-    """Report that nodes of a gang have left the domain in which it must be."""
-    places, topology = job.status.assignment, job.spec.topology
-    if places is None or topology is None or topology.required is None or job.finished:
-        return ""
-    pool = state.pools.get(places.gpu_pool)
-    label = next(
-        (
-            level.node_label
-            for level in (pool.topology_levels or () if pool else ())
-            if level.name == topology.required
-        ),
-        None,
-    )
-    if label is None:
-        return ""
-    labels = (state.nodes.labels.get(node, {}) for node in places.node_names())
-    domains = {values[label] for values in labels if label in values}
-    if len(domains) < 2:
-        return ""
-    named = " and ".join(sorted(domains)[:3])
-    return (
-        f"the required {topology.required} is broken: labels of its nodes name {named} now;"
-        f" restore the label {label}, or suspend and resume the job to place it again"
-    )
