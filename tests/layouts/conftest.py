@@ -1,14 +1,17 @@
-"""A third of what adapters, optimizers and fp16 do in layouts; LAYOUT_SEED chooses which.
+"""One pool of ranks for all files; LAYOUT_SEED chooses what they train.
 
-With LAYOUTS=all (`make test-all WHAT=adapters`) nothing is left out.
+Of what adapters, optimizers and fp16 do in layouts it chooses a third. With LAYOUTS=all
+(`make test-all WHAT=adapters`) nothing is left out.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
 import pytest
 
+from tests.layouts.runs import Runs
 from tests.seeds import seed_of
 
 TAIL = {"test_adapters.py", "test_numerics.py"}
@@ -22,3 +25,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     left_out = [item for number, item in enumerate(tail) if number % 3 != third]
     items[:] = [item for item in items if item not in left_out]
     config.hook.pytest_deselected(items=left_out)
+
+
+@pytest.fixture(scope="session")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
+    """The runs of all files: a model that several compare with trains alone once."""
+    made = Runs(folder=tmp_path_factory.mktemp("layouts"))
+    yield made
+    made.pool.close()

@@ -1,4 +1,4 @@
-"""Eight rank processes that import torch once and train one layout after another.
+"""Up to eight rank processes that import torch once and train one layout after another.
 
 Each layout gets a store of its own and fresh process groups; afterwards the processes forget them,
 as ranks do that rejoin a gang. A worker that dies or hangs takes the pool with it: the next layout
@@ -19,7 +19,6 @@ from drumline_agent.rank_protocol.placement import Placement
 from drumline_trainer.recovery.abort import leave_membership
 from drumline_trainer.recovery.rendezvous_store import listen, store_on
 from tests.gloo.gang import fork_server
-from tests.layouts.cases import MOST_RANKS
 
 Job = Callable[..., Any]
 
@@ -45,7 +44,7 @@ class Pool:
         Raises:
             LayoutError: with the traces of all ranks that failed.
         """
-        self._fill()
+        self._fill(ranks)
         listener = listen(0, address="127.0.0.1")
         port = listener.getsockname()[1]
         store = store_on(listener)
@@ -96,8 +95,8 @@ class Pool:
                     answers[pipes[pipe]] = (False, "the process died")  # type: ignore[index]
         return answers
 
-    def _fill(self) -> None:
-        while len(self._workers) < MOST_RANKS:
+    def _fill(self, ranks: int) -> None:
+        while len(self._workers) < ranks:
             ours, theirs = self._context.Pipe()
             process = self._context.Process(target=_serve, args=(theirs,), daemon=True)
             process.start()

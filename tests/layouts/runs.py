@@ -86,6 +86,14 @@ class Runs:
         self.pool.run(train, config, ranks=after.ranks, checkpoint_folder=folder)
         return Outcome.of(folder)
 
+    def in_two(self, before: Case, after: Case, **changes: object) -> Outcome:
+        """The second half in another layout than the first, of one model."""
+        folder = self._fresh()
+        first, second = (each.config(**merge(self.text, changes)) for each in (before, after))
+        self.pool.run(train_until, first, HALF, ranks=before.ranks, checkpoint_folder=folder)
+        self.pool.run(train, second, ranks=after.ranks, checkpoint_folder=folder)
+        return Outcome.of(folder)
+
     def _outcome(
         self,
         config: TrainerConfig,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,6 @@ from drumline_trainer.models.initialize import initialize
 from tests.gloo.stored import whole_tensors
 from tests.layouts.cases import STEPS, Case
 from tests.layouts.jobs import train, train_until
-from tests.layouts.judge import Outcome
 from tests.layouts.pool import LayoutError
 from tests.layouts.runs import HALF, Runs, failings
 
@@ -31,7 +29,7 @@ FOUR_BITS: dict[str, Any] = {
 """Each of two ranks has whole blocks of every weight."""
 BF16_TOLERANCE = FP8_TOLERANCE = 2e-2
 
-pytestmark = [pytest.mark.gloo, pytest.mark.extended(keep=3)]
+pytestmark = [pytest.mark.gloo, pytest.mark.extended(keep=1)]
 
 
 def case(data: str = "ddp", *, model: str = "untied", **changes: Any) -> Case:
@@ -51,42 +49,23 @@ CASES = [
 ]
 
 
-class Changed(Runs):
-    """Runs that differ from the usual ones by more than their layout."""
-
-    def in_two(self, before: Case, after: Case, **changes: Any) -> Outcome:
-        """The second half in another layout than the first."""
-        folder = self._fresh()
-        first, second = (each.config(**merge(self.text, changes)) for each in (before, after))
-        self.pool.run(train_until, first, HALF, ranks=before.ranks, checkpoint_folder=folder)
-        self.pool.run(train, second, ranks=after.ranks, checkpoint_folder=folder)
-        return Outcome.of(folder)
-
-
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Changed]:
-    made = Changed(folder=tmp_path_factory.mktemp("adapters"))
-    yield made
-    made.pool.close()
-
-
 @pytest.mark.parametrize("layout", CASES, ids=[each.name for each in CASES])
-def test_adapters_learn_the_same_in_every_layout(runs: Changed, layout: Case) -> None:
+def test_adapters_learn_the_same_in_every_layout(runs: Runs, layout: Case) -> None:
     assert failings(runs.whole(layout, **LORA), runs.plain(layout, **LORA)) == []
 
 
-def test_adapters_learn_the_same_without_sequence_parallelism(runs: Changed) -> None:
+def test_adapters_learn_the_same_without_sequence_parallelism(runs: Runs) -> None:
     whole = {"parallelism": {"sequence_parallel": False}}
     assert failings(runs.whole(case(tensor=2), **LORA, **whole), runs.alone("untied", **LORA)) == []
 
 
-def test_checkpoints_hold_adapters_alone_and_any_layout_goes_on_from_them(runs: Changed) -> None:
+def test_checkpoints_hold_adapters_alone_and_any_layout_goes_on_from_them(runs: Runs) -> None:
     got = runs.in_two(case("fsdp", tensor=2), case("zero2", pipeline="1f1b"), **LORA)
     assert failings(got, runs.alone("untied", **LORA)) == []
     assert {name.rpartition(".")[2] for name in got.tensors} == {"lora_a", "lora_b"}
 
 
-def test_an_export_has_the_adapters_in_its_weights(runs: Changed, tmp_path: Path) -> None:
+def test_an_export_has_the_adapters_in_its_weights(runs: Runs, tmp_path: Path) -> None:
     config = case("fsdp", tensor=2).config(**merge(runs.text, LORA))
     step = runs.whole(case("fsdp", tensor=2), **LORA).folder / f"step-{STEPS:08d}"
     export_checkpoint(named_checkpoint(str(step)), config, tmp_path / "merged")
@@ -103,7 +82,7 @@ def test_an_export_has_the_adapters_in_its_weights(runs: Changed, tmp_path: Path
     assert torch.equal(exported["norm.weight"], base["norm.weight"].detach())
 
 
-def test_a_checkpoint_of_adapters_on_another_base_is_refused(runs: Changed) -> None:
+def test_a_checkpoint_of_adapters_on_another_base_is_refused(runs: Runs) -> None:
     folder = runs.folder / "other"
     folder.mkdir()
     first = case().config(**merge(runs.text, LORA))
@@ -114,13 +93,13 @@ def test_a_checkpoint_of_adapters_on_another_base_is_refused(runs: Changed) -> N
 
 
 @pytest.mark.parametrize("layout", [case("fsdp"), case("zero2", tensor=2)], ids=["fsdp", "tp"])
-def test_adapters_on_four_bits_learn_the_same_too(runs: Changed, layout: Case) -> None:
+def test_adapters_on_four_bits_learn_the_same_too(runs: Runs, layout: Case) -> None:
     expected = runs.alone("untied", **FOUR_BITS)
     assert failings(runs.whole(layout, **FOUR_BITS), expected) == []
     assert expected.losses[STEPS] < expected.losses[1] - 0.1
 
 
-def test_adapters_on_doubly_quantised_weights_learn_the_same_too(runs: Changed) -> None:
+def test_adapters_on_doubly_quantised_weights_learn_the_same_too(runs: Runs) -> None:
     doubly = merge(FOUR_BITS, {"lora": {"double_quantization": True}})
     got, expected = runs.whole(case("fsdp"), **doubly), runs.alone("untied", **doubly)
     assert failings(got, expected) == []
@@ -128,14 +107,14 @@ def test_adapters_on_doubly_quantised_weights_learn_the_same_too(runs: Changed) 
 
 
 @pytest.mark.parametrize("layout", [None, case("fsdp"), case("ddp", tensor=2)])
-def test_fp8_follows_bf16(runs: Changed, layout: Case | None) -> None:
+def test_fp8_follows_bf16(runs: Runs, layout: Case | None) -> None:
     expected = runs.alone("untied", precision="bf16")
     fp8 = {"precision": "bf16", "fp8": True}
     got = runs.alone("untied", **fp8) if layout is None else runs.whole(layout, **fp8)
     assert 0 < got.loss_error(expected) <= FP8_TOLERANCE
 
 
-def test_rowwise_fp8_follows_bf16_and_learns(runs: Changed) -> None:
+def test_rowwise_fp8_follows_bf16_and_learns(runs: Runs) -> None:
     fp8 = {"precision": "bf16", "fp8": True, "fp8_scaling": "rowwise"}
     got = runs.whole(case("ddp", tensor=2), **fp8)
     assert 0 < got.loss_error(runs.alone("untied", precision="bf16")) <= FP8_TOLERANCE
@@ -144,7 +123,7 @@ def test_rowwise_fp8_follows_bf16_and_learns(runs: Changed) -> None:
     assert got.losses[STEPS] < got.losses[1]
 
 
-def test_adapters_in_bf16_follow_those_in_fp32(runs: Changed) -> None:
+def test_adapters_in_bf16_follow_those_in_fp32(runs: Runs) -> None:
     """Frozen weights of fsdp are kept in bf16, beside adapters in fp32."""
     got = runs.whole(case("fsdp", tensor=2), **LORA, precision="bf16")
     assert 0 < got.loss_error(runs.alone("untied", **LORA)) <= BF16_TOLERANCE

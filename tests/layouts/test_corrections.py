@@ -5,7 +5,6 @@ No step changes a bit of them, unless they are to follow the load: then all layo
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -29,13 +28,6 @@ COPIES = Case(data="ddp", model="deepseek", accumulation=2)
 MOVING = {"model": {"routing": {"correction_rate": 0.01}}}
 
 pytestmark = [pytest.mark.gloo, pytest.mark.extended(keep=1)]
-
-
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
-    made = Runs(folder=tmp_path_factory.mktemp("corrections"))
-    yield made
-    made.pool.close()
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,20 +17,13 @@ from tests.layouts.images import CHANNELS, CLASSES, SIDE, write_images
 from tests.layouts.judge import failings
 from tests.layouts.runs import Runs
 
-pytestmark = [pytest.mark.gloo, pytest.mark.extended(keep=2)]
+pytestmark = [pytest.mark.gloo, pytest.mark.extended(keep=1)]
 
 
 CASES = [
     Case(data="fsdp", model="gpt2", tensor=2),
     Case(data="zero2", model="gpt2", pipeline="1f1b", tensor=2),
 ]
-
-
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
-    made = Runs(folder=tmp_path_factory.mktemp("images"))
-    yield made
-    made.pool.close()
 
 
 @pytest.fixture(scope="module")

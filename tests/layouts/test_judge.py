@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -54,13 +54,6 @@ def test_a_larger_difference_is_held_against_the_measured_rounding(
 
 def test_a_difference_that_is_no_number_fails() -> None:
     assert failings(outcome(float("nan")), one_process(rounding=1e-4))
-
-
-@pytest.fixture
-def runs(tmp_path: Path) -> Iterator[Runs]:
-    made = Runs(folder=tmp_path)
-    yield made
-    made.pool.close()
 
 
 @pytest.mark.extended

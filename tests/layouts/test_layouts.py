@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Iterator
 
 import pytest
 
@@ -45,20 +44,13 @@ def effort_of_change(before: Case, after: Case) -> int:
     return after.effort + (before.effort if after.layers > before.layers else 0)
 
 
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
-    made = Runs(folder=tmp_path_factory.mktemp("layouts"))
-    yield made
-    made.pool.close()
-
-
-@pytest.mark.extended(keep=4)
+@pytest.mark.extended(keep=3)
 @pytest.mark.parametrize("case", CASES, ids=names(CASES))
 def test_a_layout_trains_what_one_process_trains(runs: Runs, case: Case) -> None:
     assert failings(runs.whole(case), runs.plain(case)) == []
 
 
-@pytest.mark.extended(keep=2)
+@pytest.mark.extended(keep=1)
 @pytest.mark.parametrize(
     ("before", "after"),
     changes_of_layout(),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ FP16 = {"precision": "fp16"}
 FP16_TOLERANCE = 2e-2
 OVERFLOW, LAST = 7, 10
 
-pytestmark = [pytest.mark.gloo, pytest.mark.extended(keep=2)]
+pytestmark = [pytest.mark.gloo, pytest.mark.extended(keep=1)]
 
 
 def case(data: str, model: str, **settings: Any) -> Case:
@@ -42,13 +41,6 @@ FP16_CASES = [
     case("ddp", "gpt2", tensor=2),
     case("zero2", "tied", pipeline="1f1b"),
 ]
-
-
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
-    made = Runs(folder=tmp_path_factory.mktemp("numerics"))
-    yield made
-    made.pool.close()
 
 
 @pytest.mark.parametrize("single", MUON_CASES, ids=names(MUON_CASES))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from tests.layouts.jobs import train, train_in_small_parts
 from tests.layouts.runs import Runs
 from tests.layouts.test_numerics import Case, case
 
-pytestmark = pytest.mark.extended(keep=2)
+pytestmark = pytest.mark.extended(keep=1)
 
 STEPS = 4
 PATHS = ("offload_optimizer", "offload_parameters", "offload_activations")
@@ -40,13 +39,6 @@ CASES: dict[str, tuple[Case, dict[str, Any], dict[str, Any]]] = {
         {"offload_optimizer": "nvme", "offload_activations": "nvme"},
     ),
 }
-
-
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
-    made = Runs(folder=tmp_path_factory.mktemp("offload"))
-    yield made
-    made.pool.close()
 
 
 @pytest.mark.gloo

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +20,6 @@ KINDS: dict[str, dict[str, Any]] = {
     "zero2": {"parallelism": {"data_parallel": "zero2"}},
     "fsdp2 over one rank": {"memory": {"offload_parameters": "cpu"}},
 }
-
-
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
-    made = Runs(folder=tmp_path_factory.mktemp("one"))
-    yield made
-    made.pool.close()
 
 
 @pytest.mark.gloo

@@ -7,7 +7,6 @@ The seed (LAYOUT_SEED in the environment another one) picks them among those tha
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 
 import pytest
 
@@ -74,13 +73,6 @@ def test_a_setting_meets_every_kind_of_data_parallelism_and_every_schedule() -> 
         values = {getattr(case, axis) for case in CASES}
         assert {getattr(cell.case, axis) for cell in cells} == values
     assert {cell.case.model for cell in cells} == set(MODELS)
-
-
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
-    made = Runs(folder=tmp_path_factory.mktemp("settings"))
-    yield made
-    made.pool.close()
 
 
 @pytest.mark.extended(keep=2)

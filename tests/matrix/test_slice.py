@@ -31,7 +31,7 @@ def slice_id(cell: Cell) -> str:
     return f"seed {SEED}: {cell.name}"
 
 
-@pytest.mark.extended(keep=7)
+@pytest.mark.extended(keep=5)
 @pytest.mark.parametrize("cell", sample(every_cell(), seed=SEED, count=CELLS), ids=slice_id)
 async def test_a_cell_of_the_matrix_is_green(
     cell: Cell, starter: WarmStarter, undisturbed: Observation

@@ -29,6 +29,8 @@ VALUES = {
     "namespaces": ("--set=watchNamespaces={nlp,vision}", "--set=installation=research"),
 }
 
+*OLDER, NEWEST = KUBERNETES_VERSIONS
+MINORS = (NEWEST, *(pytest.param(minor, marks=pytest.mark.extended) for minor in OLDER))
 Conform = Callable[[list[Json]], Json]
 
 
@@ -45,7 +47,7 @@ def rendered() -> dict[str, list[Json]]:
     return objects
 
 
-@pytest.fixture(scope="module", params=KUBERNETES_VERSIONS)
+@pytest.fixture(scope="module", params=MINORS)
 def conform(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Conform:
     """What kubeconform says about objects under one minor: a summary, and what does not hold."""
     program = ensure_binaries(["kubeconform"], say=print)["kubeconform"]

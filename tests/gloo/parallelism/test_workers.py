@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,63 +39,74 @@ def local(every: int, *, rate: float, momentum: float, **more: Any) -> dict[str,
     return {"data_parallel": "ddp", "local_sgd": sgd, **more}
 
 
+def usual(parallelism: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    """Return the changes of a run from the small configuration."""
+    checkpoint = {"every_steps": 8, "snapshot_every_steps": 4}
+    common = {"checkpoint": checkpoint, "steps": STEPS, "log_every_steps": 4}
+    return {"model": {"kv_heads": 2}, "parallelism": parallelism, **common, **changes}
+
+
+def asynchronous(**server: Any) -> dict[str, Any]:
+    mode = {"servers": 2, "mode": "asynchronous", "max_staleness": BOUND}
+    return {"data_parallel": "parameter-server", "server": {**mode, **server}}
+
+
+RUNS = {
+    "ddp": usual({"data_parallel": "ddp"}),
+    "averaged gradients": usual({"data_parallel": "ddp"}, optimizer=SGD),
+    "averaged weights": usual(local(1, rate=1.0, momentum=0.0), optimizer=SGD),
+    **{
+        name: usual({"data_parallel": "parameter-server", **parallelism})
+        for name, parallelism in SERVERS.items()
+    },
+    "diloco": usual(local(4, rate=0.7, momentum=0.9)),
+    "diloco of shards": usual(local(4, rate=0.7, momentum=0.9, data_parallel="fsdp", replicate=2)),
+    "diloco, tensor": usual(local(4, rate=0.7, momentum=0.9, tensor=2)),
+    "diloco, pipeline": usual(local(4, rate=0.7, momentum=0.9, pipeline=2)),
+    "servers in bf16": usual(
+        {"data_parallel": "parameter-server", "server": {"servers": 2}}, precision="bf16"
+    ),
+    "asynchronous": usual(asynchronous(), checkpoint={"every_steps": STEPS}, log_every_steps=STEPS),
+    "asynchronous nodes": usual(asynchronous(copies_per_node=2)),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Folders:
+    """The checkpoint folders of all runs by name. A run trains when a test first asks for it."""
+
+    gangs: GangStarter
+    root: Path
+
+    def __getitem__(self, name: str) -> Path:
+        folder = self.root / name
+        if not folder.exists():
+            of = name.removesuffix(" again")
+            config = small(self.root / "text", **RUNS[of])
+            whole = Run(config=config, folder=folder)
+            if of == name:
+                held = (HELD, HELD + BOUND) if name == "asynchronous" else None
+                self._train(replace(whole, hold=held))
+            else:
+                # with asynchronous servers no step is left to do in the third run
+                more = [whole] * (2 if config.parallelism.asynchronous else 1)
+                self._train(replace(whole, until=8), *more)
+        return folder
+
+    def _train(self, *runs: Run) -> None:
+        with self.gangs.gang(work_through, list(runs), world_size=RANKS) as gang:
+            for run in runs:
+                if run.hold is not None:
+                    assert gang.pipes[-1].recv() == "held"
+                    assert gang.pipes[0].recv() == "ahead"
+                    gang.pipes[-1].send("go on")
+                assert gang.results() == ["done"] * RANKS
+            assert gang.exit_codes() == [0] * RANKS
+
+
 @pytest.fixture(scope="module")
-def folders(gangs: GangStarter, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """The checkpoint folders of all runs, by name."""
-    root = tmp_path_factory.mktemp("workers")
-    runs: dict[str, Run] = {}
-
-    def run(name: str, parallelism: dict[str, Any], *, hold: Any = None, **changes: Any) -> None:
-        usual = {
-            "checkpoint": {"every_steps": 8, "snapshot_every_steps": 4},
-            "steps": STEPS,
-            "log_every_steps": 4,
-        }
-        config = small(
-            root / "text", model={"kv_heads": 2}, parallelism=parallelism, **{**usual, **changes}
-        )
-        runs[name] = Run(config=config, folder=root / name, hold=hold)
-
-    run("ddp", {"data_parallel": "ddp"})
-    run("averaged gradients", {"data_parallel": "ddp"}, optimizer=SGD)
-    run("averaged weights", local(1, rate=1.0, momentum=0.0), optimizer=SGD)
-    for name, parallelism in SERVERS.items():
-        run(name, {"data_parallel": "parameter-server", **parallelism})
-    run("diloco", local(4, rate=0.7, momentum=0.9))
-    run("diloco of shards", local(4, rate=0.7, momentum=0.9, data_parallel="fsdp", replicate=2))
-    for axis in ("tensor", "pipeline"):
-        run(f"diloco, {axis}", local(4, rate=0.7, momentum=0.9, **{axis: 2}))
-    run(
-        "servers in bf16",
-        {"data_parallel": "parameter-server", "server": {"servers": 2}},
-        precision="bf16",
-    )
-    server = {"servers": 2, "mode": "asynchronous", "max_staleness": BOUND}
-    asynchronous = {"data_parallel": "parameter-server", "server": server}
-    late = {"checkpoint": {"every_steps": STEPS}, "log_every_steps": STEPS}
-    run("asynchronous", asynchronous, hold=(HELD, HELD + BOUND), **late)
-    nodes = {**asynchronous, "server": {**server, "copies_per_node": 2}}
-    run("asynchronous nodes", nodes)
-    again = ["servers", "diloco of shards", "asynchronous nodes"]
-    order = list(runs.values())
-    for name in again:
-        whole = runs[name]
-        folder = root / f"{name} again"
-        order.append(Run(config=whole.config, folder=folder, until=8))
-        order.append(Run(config=whole.config, folder=folder))
-        if whole.config.parallelism.asynchronous:
-            order.append(Run(config=whole.config, folder=folder))  # no step is left to do
-    with gangs.gang(work_through, order, world_size=RANKS) as gang:
-        for item in order:
-            if item.hold is not None:
-                assert gang.pipes[-1].recv() == "held"
-                assert gang.pipes[0].recv() == "ahead"
-                gang.pipes[-1].send("go on")
-            assert gang.results() == ["done"] * RANKS
-        assert gang.exit_codes() == [0] * RANKS
-    return {name: root / name for name in runs} | {
-        f"{name} again": root / f"{name} again" for name in again
-    }
+def folders(gangs: GangStarter, tmp_path_factory: pytest.TempPathFactory) -> Folders:
+    return Folders(gangs=gangs, root=tmp_path_factory.mktemp("workers"))
 
 
 def losses(folder: Path) -> dict[int, float]:
@@ -122,12 +134,12 @@ def records(folder: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("name", SERVERS)
-def test_synchronous_servers_train_as_ddp(folders: dict[str, Path], name: str) -> None:
+def test_synchronous_servers_train_as_ddp(folders: Folders, name: str) -> None:
     assert_same_training(folders[name], folders["ddp"])
     assert weights(folders[name]).keys() == weights(folders["ddp"]).keys()
 
 
-def test_servers_keep_fp32_weights_beside_a_low_precision(folders: dict[str, Path]) -> None:
+def test_servers_keep_fp32_weights_beside_a_low_precision(folders: Folders) -> None:
     low, exact = losses(folders["servers in bf16"]), losses(folders["ddp"])
     assert low == pytest.approx(exact, rel=2e-2)
     assert low != exact
@@ -137,18 +149,16 @@ def test_servers_keep_fp32_weights_beside_a_low_precision(folders: dict[str, Pat
 
 
 @pytest.mark.parametrize("name", ["diloco, tensor", "diloco, pipeline"])
-def test_what_a_copy_is_made_of_changes_nothing(folders: dict[str, Path], name: str) -> None:
+def test_what_a_copy_is_made_of_changes_nothing(folders: Folders, name: str) -> None:
     assert_same_training(folders[name], folders["diloco of shards"])
 
 
-def test_meeting_in_every_step_is_averaging_gradients(folders: dict[str, Path]) -> None:
+def test_meeting_in_every_step_is_averaging_gradients(folders: Folders) -> None:
     assert_same_training(folders["averaged weights"], folders["averaged gradients"])
 
 
 @pytest.mark.parametrize("name", ["diloco", "diloco of shards"])
-def test_copies_train_apart_and_are_equal_once_they_have_met(
-    folders: dict[str, Path], name: str
-) -> None:
+def test_copies_train_apart_and_are_equal_once_they_have_met(folders: Folders, name: str) -> None:
     first, *_, last = losses(folders[name]).values()
     assert last < first
     shards = 1 if name == "diloco" else 2
@@ -181,13 +191,13 @@ def named(tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 @pytest.mark.parametrize("name", ["servers", "diloco of shards"])
-def test_a_restart_has_the_same_bits(folders: dict[str, Path], name: str) -> None:
+def test_a_restart_has_the_same_bits(folders: Folders, name: str) -> None:
     again = folders[f"{name} again"]
     assert losses(again) == losses(folders[name])
     assert same_bits(weights(again), weights(folders[name]))
 
 
-def test_workers_drift_apart_up_to_the_bound_and_learn(folders: dict[str, Path]) -> None:
+def test_workers_drift_apart_up_to_the_bound_and_learn(folders: Folders) -> None:
     first, *_, last = losses(folders["asynchronous"]).values()
     assert last < first
     (record,) = records(folders["asynchronous"])
@@ -197,7 +207,7 @@ def test_workers_drift_apart_up_to_the_bound_and_learn(folders: dict[str, Path])
     assert staleness["most"] <= most_missed(workers=RANKS, bound=BOUND)
 
 
-def test_nodes_are_workers_and_go_on_from_what_servers_saved(folders: dict[str, Path]) -> None:
+def test_nodes_are_workers_and_go_on_from_what_servers_saved(folders: Folders) -> None:
     for name in ("asynchronous nodes", "asynchronous nodes again"):
         first, *_, last = losses(folders[name]).values()
         assert last < first
@@ -206,7 +216,7 @@ def test_nodes_are_workers_and_go_on_from_what_servers_saved(folders: dict[str, 
 
 
 def test_copies_that_train_alone_say_how_old_their_weights_become(
-    folders: dict[str, Path],
+    folders: Folders,
 ) -> None:
     results = [record["staleness"] for record in records(folders["diloco"])]
     assert results == [{"mean": 4.5, "most": 9, "steps_ahead": 0}] * 5
