@@ -22,7 +22,7 @@ from tests.gloo.stored import same_bits, trainer_state, whole_tensors
 from tests.gloo.tuned import tuned, write_conversations, write_tiny_llama
 from tests.object_store import BUCKET, ObjectStore
 
-pytestmark = pytest.mark.extended(keep=2)
+pytestmark = pytest.mark.extended(keep=1)
 
 
 def with_keys(

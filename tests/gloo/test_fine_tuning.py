@@ -16,7 +16,7 @@ from tests.gloo.jobs import train_rank
 from tests.gloo.stored import same_bits, whole_tensors
 from tests.gloo.tuned import STEPS, tuned, write_conversations, write_tiny_llama
 
-pytestmark = pytest.mark.extended(keep=2)
+pytestmark = pytest.mark.extended(keep=1)
 
 SHORT = {"steps": 2, "evaluation": {"every_steps": 1}, "checkpoint": {"every_steps": 2}}
 

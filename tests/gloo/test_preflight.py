@@ -15,7 +15,7 @@ from drumline_contract.config import ConfigError
 from drumline_trainer.preflight import agree
 from tests.gloo.gang import GangStarter
 
-pytestmark = pytest.mark.extended(keep=2)
+pytestmark = pytest.mark.extended(keep=1)
 
 SHORT, LONG = timedelta(seconds=8), timedelta(minutes=5)
 ALIKE = {"torch": "2.15.0", "configuration": "12ab"}

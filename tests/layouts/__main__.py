@@ -14,7 +14,7 @@ import random
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -66,14 +66,14 @@ Check = tuple[str, Callable[[], list[str]]]
 """A name, and what is wrong."""
 
 
-def _of(runs: Runs, cases: list[Case]) -> list[Check]:
+def _of(runs: Runs, cases: Sequence[Case]) -> list[Check]:
     def check(case: Case) -> Check:
         return case.name, lambda: failings(runs.whole(case), runs.plain(case))
 
     return [check(case) for case in cases]
 
 
-def _of_settings(runs: Runs, cases: list[Case], options: argparse.Namespace) -> list[Check]:
+def _of_settings(runs: Runs, cases: Sequence[Case], options: argparse.Namespace) -> list[Check]:
     cells = [
         cell
         for setting in SETTINGS.values()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import random
 from collections.abc import Iterable, Sequence
@@ -178,7 +179,8 @@ def plain(model: str, *, layers: int = 2) -> dict[str, Any]:
     return merge(merge(BASE, {"model": MODELS[model]}), {"model": {"layers": layers}})
 
 
-def every_case() -> list[Case]:
+@functools.cache
+def every_case() -> tuple[Case, ...]:
     """All that fit."""
     pipelines = (NO_PIPELINE, *map(str, Schedule))
     cases = (
@@ -205,7 +207,7 @@ def every_case() -> list[Case]:
             )
         )
     )
-    return [case for case in cases if _fits(case)]
+    return tuple(case for case in cases if _fits(case))
 
 
 def all_pairs(cases: Sequence[Case], *, seed: int, at_least: int) -> list[Case]:

@@ -54,7 +54,7 @@ def test_a_layout_trains_what_one_process_trains(runs: Runs, case: Case) -> None
 @pytest.mark.parametrize(
     ("before", "after"),
     changes_of_layout(),
-    ids=[f"{before.name} -> {after.name}" for before, after in changes_of_layout()],
+    ids=lambda case: case.name,
 )
 def test_what_one_layout_saved_another_goes_on_from(runs: Runs, before: Case, after: Case) -> None:
     expected = max(before, after, key=lambda case: case.layers)

@@ -44,7 +44,7 @@ from tests.seeds import seed_of
 
 QUOTAS = (8, 16, 24)
 LARGER_QUOTAS = (24, 40, 64)
-WORLDS = many(24, 1000)
+WORLDS = many(12, 1000)
 States = dict[str, JobState]
 
 

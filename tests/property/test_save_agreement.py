@@ -23,6 +23,7 @@ from drumline_agent.leader.save_round import (
     withdraw_round,
 )
 from drumline_client.save_point import BoundaryAnswer, SavePoint
+from tests.property.scale import many
 
 RUN_AHEAD = 3
 SETTLE_MOVES = 10_000
@@ -104,7 +105,7 @@ class Gang:
         raise AssertionError("the ranks and the leader wait for each other")
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=many(100, 300), deadline=None)
 @given(
     gang=st.builds(
         Gang,

@@ -194,7 +194,7 @@ def test_a_group_with_a_member_that_waits_is_not_deferred_under_the_strict_rule(
         assert not decisions.passed
 
 
-@pytest.mark.extended(keep=10)
+@pytest.mark.extended(keep=5)
 @pytest.mark.parametrize("policy", POLICIES, ids=["best", "strict", "backfill", "fair", "moves"])
 @pytest.mark.parametrize("seed", range(many(4, 40)))
 def test_lives_with_a_small_budget(seed: int, policy: Policy) -> None:

@@ -67,7 +67,7 @@ from tests.property.scheduling_mixed_life import MixedLife
 from tests.property.scheduling_worlds import Feature, World, world
 from tests.unit.scheduler.builders import PREEMPTS, admitted, after, cluster, gang, node, racks, run
 
-pytestmark = pytest.mark.extended(keep=8)
+pytestmark = pytest.mark.extended(keep=5)
 
 RARE = (36, 44, 46, 51, 64, 78, 84, 88, 118, 126, 131, 141, 152, 200)
 """Worlds with nominated gangs, displaced gangs, surplus gangs and preemptions."""

@@ -29,14 +29,14 @@ def first_seeds(*, lives: int, at_once: int, part: int) -> range:
     return range(first, first + part, at_once)
 
 
-@pytest.mark.extended(keep=2)
+@pytest.mark.extended(keep=1)
 @pytest.mark.parametrize("first", first_seeds(lives=LIVES, at_once=AT_ONCE, part=SLICE))
 def test_whatever_happens_every_cycle_is_right_and_the_cluster_calms_down(first: int) -> None:
     for seed in range(first, first + AT_ONCE):
         Life(seed).live()
 
 
-@pytest.mark.extended(keep=2)
+@pytest.mark.extended(keep=1)
 @pytest.mark.parametrize(
     "first", first_seeds(lives=LONG_LIVES, at_once=LONG_AT_ONCE, part=LONG_SLICE)
 )

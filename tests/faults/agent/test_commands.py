@@ -17,7 +17,7 @@ from tests.faults.agent.commands import CommandBand, launched, script_in, start_
 from tests.faults.agent.gang import Gang
 from tests.texts import missing
 
-pytestmark = pytest.mark.extended(keep=2)
+pytestmark = pytest.mark.extended(keep=1)
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from tests.faults.agent.gang import Gang
 from tests.faults.agent.scripts import script
 from tests.texts import missing
 
-pytestmark = pytest.mark.extended(keep=2)
+pytestmark = pytest.mark.extended(keep=1)
 
 STEPS = ["import time", "for step in range(5):\n    beat(step); time.sleep(0.01)"]
 """Fast steps, so that two seconds of silence are unusual."""

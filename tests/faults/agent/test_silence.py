@@ -11,7 +11,7 @@ from tests.faults.agent.agents import Agent
 from tests.faults.agent.gang import Gang
 from tests.faults.agent.scripts import script
 
-pytestmark = pytest.mark.extended(keep=2)
+pytestmark = pytest.mark.extended(keep=1)
 
 
 async def silent_at(agent: Agent) -> set[int]:

@@ -8,7 +8,7 @@ import pytest
 
 from tests.faults.agent.agents import Band
 
-pytestmark = pytest.mark.gloo
+pytestmark = [pytest.mark.gloo, pytest.mark.extended]
 
 
 def training(steps: int) -> dict[str, str]:

@@ -15,7 +15,7 @@ from tests.gloo.jobs import train_rank
 from tests.gloo.standin import Fault, StandIn
 from tests.gloo.test_recovery import RANKS, assert_equal_runs, config_of, recovered
 
-pytestmark = pytest.mark.extended(keep=2)
+pytestmark = pytest.mark.extended(keep=1)
 
 MODULE = "tests.gloo.nccl.rank"
 SPINNING = "tests.gloo.nccl.spinning_rank"

@@ -33,6 +33,7 @@ ELSEWHERE = {
     "tests/faults/agent/test_own_script.py": "tests/e2e/test_own_scripts.py",
     "tests/faults/agent/test_recovery.py": "tests/matrix/test_slice.py",
     "tests/faults/agent/test_state.py": "tests/e2e/test_own_scripts.py",
+    "tests/faults/agent/test_training.py": "tests/matrix/test_slice.py",
     "tests/gloo/parallelism/test_expert.py": "tests/layouts/test_layouts.py",
     "tests/gloo/parallelism/test_pipeline.py": "tests/layouts/test_layouts.py",
     "tests/e2e/test_accelerators.py": "tests/integration/operator/test_devices.py",

@@ -78,6 +78,7 @@ def test_pictures_and_a_page_without_anything_foreign(
     assert "<script" not in page
 
 
+@pytest.mark.extended
 def test_where_nobody_is_preempted_there_is_no_picture_of_preemptions(
     files: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
