@@ -10,6 +10,7 @@ import gc
 from collections.abc import Iterator
 
 import pytest
+import structlog
 import yaml
 from hypothesis import HealthCheck, settings
 
@@ -23,6 +24,16 @@ settings.register_profile(
 settings.load_profile("busy machine")
 yaml.SafeLoader = yaml.CSafeLoader  # type: ignore[misc,assignment]
 """`yaml.safe_load` then uses the loader in C. The CRDs have 300 kB."""
+
+structlog.configure(
+    processors=[
+        *structlog.get_config()["processors"][:-1],
+        structlog.dev.ConsoleRenderer(
+            colors=False, exception_formatter=structlog.dev.plain_traceback
+        ),
+    ]
+)
+"""Without this structlog draws each traceback with all variables, which takes seconds."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
