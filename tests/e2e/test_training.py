@@ -109,11 +109,11 @@ assert slots == ["meeting-0", "slots=1", "meeting-1", "slots=1"], slots
 place = (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
 if index == 0:
     with socket.create_server(("", place[1])) as server:
-        server.settimeout(60)
+        server.settimeout(900)
         peer, _ = server.accept()
         print("heard", peer.recv(100).decode())
 else:
-    for attempt in range(600):
+    for attempt in range(9000):
         try:
             peer = socket.create_connection(place, timeout=1)
             break

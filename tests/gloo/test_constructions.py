@@ -7,6 +7,7 @@ import pytest
 from tools.bench.constructions import CONSTRUCTIONS, rows_of
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("name", ["70B, FSDP 128, TP 8"])
 def test_weights_and_moments_of_a_rank_are_within_3_percent_of_the_bill(name: str) -> None:
     assert CONSTRUCTIONS[name].preset == "llama-70b"

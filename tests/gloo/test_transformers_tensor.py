@@ -67,7 +67,7 @@ def run(gangs: GangStarter, folder: Path, config: TrainerConfig, *, ranks: int) 
     return read_losses(folder / "metrics.jsonl")
 
 
-@pytest.mark.extended(keep=3)
+@pytest.mark.extended(keep=1)
 @pytest.mark.parametrize(("kind", "ranks", "settings"), CELLS, ids=str)
 def test_losses_are_those_of_a_plain_loop(
     gangs: GangStarter, tmp_path: Path, kind: str, ranks: int, settings: dict[str, Any]

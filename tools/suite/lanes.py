@@ -132,8 +132,8 @@ def next_part(waiting: Sequence[Part], running: Sequence[Part]) -> Part | None:
     """Return the part that may start now, or None.
 
     Two lanes run parts in the order of the table, those of one group at a time. A third lane runs
-    the parts that yield (`niceness`) in what the others leave of the processors. Both wait for the
-    part that makes the binaries.
+    the parts that yield (`niceness`) in what the others leave of the processors, and so does a lane
+    that has no part of its own. All wait for the part that makes the binaries.
     """
     lanes = [part for part in running if not part.niceness]
     for part in waiting:
@@ -144,7 +144,7 @@ def next_part(waiting: Sequence[Part], running: Sequence[Part]) -> Part | None:
         break  # no part overtakes another one of these lanes
     if any(part.group == BINARIES_GROUP for part in (*waiting, *running)):
         return None
-    if any(part.niceness for part in running):
+    if len(running) > LANES:
         return None
     return next((part for part in waiting if part.niceness), None)
 

@@ -18,6 +18,7 @@ from drumline.kube.store import Change, Event
 from drumline.kube.views import Key, ObjectView
 from tests.integration.kube.conftest import Gate, compact, restart_api_server
 from tests.integration.kube.test_writes import pod
+from tests.patience import HANG_SECONDS
 from tools.cluster import Cluster
 
 _TIMING = InformerTiming(
@@ -113,7 +114,7 @@ async def test_it_catches_up_with_all_that_was_written_before(
     await asyncio.gather(task, return_exceptions=True)
     await _delete(client, namespace, "deleted")
     await _create(client, namespace, "created")
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(HANG_SECONDS):
         await informer.catch_up()
     assert {"created"} == _names(informer)() - {"kube-root-ca.crt"}
     assert informer.relists_total == 1
@@ -126,7 +127,7 @@ async def test_it_catches_up_where_only_other_kinds_change(
     task = asyncio.create_task(informer.run())
     await informer.wait_synced()
     foreign = await _create(client, namespace, "foreign")
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(HANG_SECONDS):
         await informer.catch_up()
     assert informer.has_reached(foreign.resource_version)
     assert informer.relists_total == 1
@@ -205,7 +206,7 @@ async def test_pods_are_seen_as_views(client: KubeClient, namespace: str) -> Non
     informer = Informer(
         client, PODS, decode=codec.pod, selection=Selection(namespace=namespace), timing=_TIMING
     )
-    async with asyncio.timeout(30), asyncio.TaskGroup() as group:
+    async with asyncio.timeout(HANG_SECONDS), asyncio.TaskGroup() as group:
         task = group.create_task(informer.run())
         await informer.wait_synced()
         labels = {"drumline.dev/index": "3", "app": "x"}

@@ -26,6 +26,7 @@ from drumline_client.wire import (
     Welcome,
     WorkDone,
 )
+from tests.patience import HANG_SECONDS
 from tests.played_agent import PlayedAgent, played_agent
 
 TRAINER = Path(__file__).parents[3] / "trainer"
@@ -241,7 +242,7 @@ def test_a_lost_agent_ends_the_wait_at_a_boundary(agent: PlayedAgent) -> None:
     training = threading.Thread(target=lambda: answers.append(run.should_save()))
     training.start()
     agent.hang_up()
-    training.join(20)
+    training.join(HANG_SECONDS)
     assert answers == [False]
 
 

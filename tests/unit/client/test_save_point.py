@@ -10,6 +10,7 @@ from drumline_client.wire import (
     SaveProposal,
     SaveWithdrawn,
 )
+from tests.patience import HANG_SECONDS
 
 TRAIN, SAVE, MISSED = BoundaryAnswer.TRAIN, BoundaryAnswer.SAVE, BoundaryAnswer.MISSED
 
@@ -70,7 +71,7 @@ def test_an_accepted_boundary_waits_for_its_outcome() -> None:
     training.start()
     assert not point.leaving
     point.hear(SaveAgreed("n/1"))
-    training.join(20)
+    training.join(HANG_SECONDS)
     assert answers == [SAVE]
     assert point.leaving
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import math
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
@@ -21,6 +22,7 @@ from drumline.kube.line_splitter import MAX_LINE_BYTES
 from drumline.kube.retry import RetryPolicy
 from drumline.kube.views import Key, PodView
 from drumline.kube.watch_decoder import Quarantined
+from tests.patience import HANG_SECONDS
 from tests.unit.kube.conftest import Serve
 
 _QUICK = InformerTiming(
@@ -46,14 +48,19 @@ def _error(code: int) -> bytes:
     return _line("ERROR", {"kind": "Status", "code": code, "reason": "any", "message": "m"})
 
 
+def _repeating_last(items: list[Any]) -> Iterator[Any]:
+    """Return items in turn, then the last of them again: on a slow machine more are asked for."""
+    return itertools.chain(items, itertools.cycle(items[-1:]))
+
+
 class _Stage:
     """A server that plays lists and watches in turn, then leaves the last watch open."""
 
     def __init__(self, *, lists: list[list[dict[str, Any]]], watches: list[Any]) -> None:
         self.asked: list[str] = []
-        self._lists = iter(lists)
-        self._watches = iter(watches)
-        self.versions = iter(range(10, 1000, 10))
+        self._lists = _repeating_last(lists)
+        self._watches = _repeating_last(watches)
+        self.versions: Iterator[int] = iter(range(10, 1000, 10))
         self.closing = asyncio.Event()
         self.watched = asyncio.Event()
 
@@ -104,7 +111,7 @@ def _names(informer: Informer[PodView]) -> set[str]:
 
 
 async def _reach(informer: Informer[PodView], version: int) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(HANG_SECONDS):
         await informer.wait_version(str(version))
 
 
@@ -228,11 +235,11 @@ async def test_a_refused_watch_is_resumed_without_a_list(serve: Serve, scene: An
 async def test_a_server_that_waits_for_a_version_of_the_future_is_listed(serve: Serve) -> None:
     rewinds: list[str] = []
     stage = _Stage(lists=[[_pod("p", 5)], [_pod("p", 3)]], watches=[[None], [None], [None]])
-    stage.versions = iter([90, 40])
+    stage.versions = _repeating_last([90, 40])
     async with _running(serve, stage) as informer:
         await _reach(informer, 90)
         informer.subscribe_to_rewinds(lambda: rewinds.append(informer.resource_version))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(HANG_SECONDS):
             await informer.wait_for(lambda: informer.resource_version == "40")
         assert [view.resource_version for view in informer.values()] == ["3"]
     assert stage.asked[:4] == ["list", "watch 90", "watch 90", "list"]
@@ -295,7 +302,7 @@ async def test_a_namespace_that_may_not_be_read_is_empty_until_it_may_be(
     if not known:
         refused.set()
     async with (
-        asyncio.timeout(60),
+        asyncio.timeout(HANG_SECONDS),
         _of_a_namespace(serve, stage, refused, lambda: now) as (informer, said),
     ):
         if known:
@@ -325,7 +332,7 @@ async def test_what_is_there_again_is_listed_to_catch_up(serve: Serve) -> None:
     async with KubeClient(await serve(stage.handle)) as client:
         informer = Informer(client, PODS, decode=codec.pod, timing=_QUICK)
         informer.is_forbidden = True
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(HANG_SECONDS):
             await informer.catch_up()
         assert _names(informer) == {"p"}
     assert stage.asked == ["list"]
@@ -364,7 +371,7 @@ def test_an_object_nested_too_deep_ends_no_list() -> None:
 
 async def test_a_cache_that_has_seen_all_catches_up_without_a_watch(serve: Serve) -> None:
     stage = _Stage(lists=[[_pod("p", 5)], [_pod("p", 5)]], watches=[[None]])
-    stage.versions = iter([10, 10])
+    stage.versions = _repeating_last([10])
     async with _running(serve, stage, timing=_PATIENT) as informer:
         await _reach(informer, 10)
         await informer.catch_up()
@@ -377,7 +384,7 @@ async def test_a_bookmark_says_that_a_cache_has_caught_up(serve: Serve) -> None:
     stage = _Stage(lists=[[], []], watches=[[None], [missed, bookmark, None]])
     async with _running(serve, stage, timing=_PATIENT) as informer:
         await _reach(informer, 10)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(HANG_SECONDS):
             await stage.watched.wait()
             await informer.catch_up()
         assert _names(informer) == {"missed"}
@@ -391,7 +398,7 @@ async def test_where_a_watch_does_not_help_all_is_listed_again(
     stage = _Stage(lists=[[], [], [_pod("missed", 15)]], watches=[[None], *scenes])
     async with _running(serve, stage, timing=_PATIENT) as informer:
         await _reach(informer, 10)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(HANG_SECONDS):
             await stage.watched.wait()
             await informer.catch_up()
         assert _names(informer) == {"missed"}

@@ -12,6 +12,7 @@ from aiohttp import web
 from drumline.kube import reads
 from drumline.kube.client import KubeClient
 from drumline.kube.kinds import PODS
+from tests.patience import HANG_SECONDS
 from tests.unit.kube.conftest import Serve
 
 PAGES = {
@@ -31,7 +32,7 @@ async def test_the_next_page_is_asked_for_while_a_page_is_read(serve: Serve) -> 
 
     items: list[bytes] = []
     async with (
-        asyncio.timeout(10),
+        asyncio.timeout(HANG_SECONDS),
         KubeClient(await serve(answer)) as client,
         aclosing(reads.list_pages(client, PODS)) as pages,
     ):
@@ -54,7 +55,7 @@ async def test_a_caller_that_has_seen_enough_leaves_no_request_behind(serve: Ser
             await asyncio.Event().wait()
         return web.Response(body=PAGES[""])
 
-    async with asyncio.timeout(10), KubeClient(await serve(answer)) as client:
+    async with asyncio.timeout(HANG_SECONDS), KubeClient(await serve(answer)) as client:
         async with aclosing(reads.list_pages(client, PODS)) as pages:
             assert (await anext(pages)).items == (b"1",)
             await second_asked.wait()
@@ -79,7 +80,7 @@ async def test_pages_of_large_objects_have_fewer_of_them(
             metadata["continue"] = str(after)
         return web.json_response({"metadata": metadata, "items": objects[first:after]})
 
-    async with asyncio.timeout(30), KubeClient(await serve(answer)) as client:
+    async with asyncio.timeout(HANG_SECONDS), KubeClient(await serve(answer)) as client:
         pages = [page.items async for page in reads.list_pages(client, PODS, limit=16)]
     assert [json.loads(item) for page in pages for item in page] == objects
     assert all(len(page) == 1 or sum(map(len, page)) <= 1000 for page in pages)

@@ -77,6 +77,15 @@ def test_a_part_that_yields_runs_beside_two_others_of_any_group(tmp_path: Path) 
     assert [result.failed for result in lanes.run_all(parts)] == [0, 0, 0, 0]
 
 
+def test_parts_that_yield_take_the_lane_that_no_other_part_needs(tmp_path: Path) -> None:
+    first, second = part("first", tmp_path), part("second", tmp_path)
+    yields, after = (part(name, tmp_path, niceness=1) for name in ("yields", "after"))
+    assert lanes.next_part([after], [first, second, yields]) is None
+    assert lanes.next_part([second, after], [first, yields]) is second
+    assert lanes.next_part([after], [first, yields]) is after
+    assert lanes.next_part([after], [yields]) is after
+
+
 def test_everything_waits_for_the_binaries(tmp_path: Path) -> None:
     binaries = part("binaries", tmp_path, group=lanes.BINARIES_GROUP)
     rest = [part("first", tmp_path), part("yields", tmp_path, niceness=1)]

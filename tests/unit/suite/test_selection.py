@@ -20,12 +20,14 @@ def pytest_addoption(parser):
     parser.addoption("--choose", choices=selection.CHOICES, default=selection.ALL)
 
 def pytest_collection_modifyitems(config, items):
-    for seed in os.environ["SEEDS"].split():
-        os.environ["SUITE_SEED"] = seed
-        chosen = list(items)
-        selection.select(config, chosen)
-        for item in chosen:
-            print(seed, item.nodeid)
+    for choice in os.environ["CHOICES"].split():
+        config.option.choose = choice
+        for seed in os.environ["SEEDS"].split():
+            os.environ["SUITE_SEED"] = seed
+            chosen = list(items)
+            selection.select(config, chosen)
+            for item in chosen:
+                print(choice, seed, item.nodeid)
 """
 FILE = """
 import pytest
@@ -70,25 +72,26 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def chosen(folder: Path, choice: str, *seeds: int) -> list[set[str]]:
-    """Collect once. Return the chosen names for each seed."""
-    options = ("-q", "--collect-only", "-s", f"--choose={choice}", "-c", "/dev/null")
+def chosen(folder: Path, *runs: tuple[str, int]) -> list[set[str]]:
+    """Collect once. Return the names that each choice picks with each seed."""
+    choices, seeds = (" ".join(map(str, dict.fromkeys(each))) for each in zip(*runs, strict=True))
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", *options, "--rootdir=."],
+        [sys.executable, "-m", "pytest", "-q", "--collect-only", "-s", "-c", "/dev/null"],
         cwd=folder,
-        env={**NO_PLUGINS, "PYTHONPATH": str(ROOT), "SEEDS": " ".join(map(str, seeds))},
+        env={**NO_PLUGINS, "PYTHONPATH": str(ROOT), "CHOICES": choices, "SEEDS": seeds},
         capture_output=True,
         text=True,
         check=False,
     )
-    lines = [line.partition(" ") for line in done.stdout.splitlines() if " test_" in line]
-    return [{name for number, _, name in lines if number == str(seed)} for seed in seeds]
+    lines = [line.split(" ", maxsplit=2) for line in done.stdout.splitlines() if " test_" in line]
+    return [
+        {name for of, number, name in lines if (of, number) == (choice, str(seed))}
+        for choice, seed in runs
+    ]
 
 
 def test_make_test_and_the_extended_tests_are_all_tests(folder: Path) -> None:
-    everything, essential, extended = (
-        chosen(folder, choice, 5)[0] for choice in ("all", "essential", "extended")
-    )
+    everything, essential, extended = chosen(folder, ("all", 5), ("essential", 5), ("extended", 5))
     assert extended == everything - essential
     assert len(everything) == 22
     assert essential > ALWAYS
@@ -99,7 +102,7 @@ def test_make_test_and_the_extended_tests_are_all_tests(folder: Path) -> None:
 
 
 def test_consecutive_seeds_run_every_extended_test(folder: Path) -> None:
-    slices = chosen(folder, "slice", *range(40, 40 + SHARE))
+    slices = chosen(folder, *(("slice", seed) for seed in range(40, 40 + SHARE)))
     together = set[str]().union(*slices)
     assert {"test_file.py::test_marked", "test_file.py::test_a_parameter[b]"} <= together
     assert sum(map(len, slices)) == len(together)
@@ -109,6 +112,6 @@ def test_consecutive_seeds_run_every_extended_test(folder: Path) -> None:
 
 
 def test_the_seed_moves_what_is_kept_and_nothing_else_does(folder: Path) -> None:
-    first, second = chosen(folder, "essential", 0, 1)
-    assert chosen(folder, "essential", 0) == [first]
+    first, second = chosen(folder, ("essential", 0), ("essential", 1))
+    assert chosen(folder, ("essential", 0)) == [first]
     assert first != second

@@ -27,6 +27,7 @@ from drumline_contract import (
     Progress,
     verify,
 )
+from tests.patience import HANG_SECONDS
 
 _addresses = itertools.count(1)
 
@@ -74,7 +75,7 @@ class Gang:
 
     async def noticed(self, *, withdraw: bool = False) -> None:
         """Return once the newest notice is of this kind."""
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(HANG_SECONDS):
             while not self.notices or self.notices[-1].withdraw != withdraw:
                 self.heard.clear()
                 await self.heard.wait()

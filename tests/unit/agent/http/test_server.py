@@ -18,6 +18,7 @@ from drumline_agent.http.server import (
     RESERVED_CONNECTIONS,
     HttpServer,
 )
+from tests.patience import HANG_SECONDS
 
 PORT = 29400
 
@@ -178,7 +179,7 @@ class Busy:
         return HttpResponse(status=200)
 
     async def until_asked(self, times: int) -> None:
-        async with asyncio.timeout(20), self._changed:
+        async with asyncio.timeout(HANG_SECONDS), self._changed:
             await self._changed.wait_for(lambda: self.asked >= times)
 
 

@@ -23,6 +23,7 @@ from drumline_agent.protocol.leader_orders import Kill, parse_leader_order
 from drumline_agent.protocol.member_reports import Fault, MemberHeartbeat, RankView, StepCompute
 from drumline_agent.state.rank_status import RankStatusStore
 from drumline_contract import GenerationRecord, Member
+from tests.patience import HANG_SECONDS
 from tests.unit.agent.settings_builder import agent_settings
 
 KILL = Kill(generation=1, attempt=0, ranks=[1], reason="silent")
@@ -98,7 +99,7 @@ def gang(monkeypatch: pytest.MonkeyPatch) -> Gang:
 
 async def test_a_member_that_has_moved_on_is_asked_once(gang: Gang) -> None:
     gang.answer_status = 409
-    async with gang.server, asyncio.timeout(4):
+    async with gang.server, asyncio.timeout(HANG_SECONDS):
         assert await gang.orders.kill(KILL, gang.record.members[1]) is False
     assert gang.heard.qsize() == 1
 
@@ -111,7 +112,7 @@ async def test_whoever_is_dead_when_its_rank_is_to_be_killed_is_still_seen_to_be
     gang.answer_status = 503
     watching = asyncio.create_task(gang.monitor.run())
     beating = asyncio.create_task(gang.beat_for_ever())
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(HANG_SECONDS):
         async with gang.server:
             await gang.heard.get()
             beating.cancel()
@@ -126,7 +127,7 @@ async def test_a_rank_that_not_even_a_kill_ends_breaks_the_attempt(gang: Gang) -
     """Member 1 obeys, and nothing comes of it."""
     watching = asyncio.create_task(gang.monitor.run())
     beating = asyncio.create_task(gang.beat_for_ever())
-    async with gang.server, asyncio.timeout(10):
+    async with gang.server, asyncio.timeout(HANG_SECONDS):
         fault = await gang.faults.get()
         killed = await gang.heard.get()
     watching.cancel()

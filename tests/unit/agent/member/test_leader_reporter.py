@@ -18,6 +18,7 @@ from drumline_agent.member.member import MemberAgent
 from drumline_agent.protocol.member_reports import Fault, parse_fault
 from drumline_agent.state.record_store import SignedRecord
 from drumline_contract import FaultClass, GenerationRecord, Member
+from tests.patience import HANG_SECONDS
 from tests.unit.agent.settings_builder import agent_settings
 
 FAULT = Fault(
@@ -62,7 +63,7 @@ async def test_a_fault_is_reported_until_the_leader_has_it(status: int) -> None:
         signed=SignedRecord(record=record, body=b"", signature=""),
     )
     reporter.report(FAULT)
-    async with peer.server, asyncio.timeout(10):
+    async with peer.server, asyncio.timeout(HANG_SECONDS):
         reporting = asyncio.create_task(reporter.report_all())
         await peer.heard.wait()
         reporting.cancel()
@@ -72,6 +73,6 @@ async def test_a_fault_is_reported_until_the_leader_has_it(status: int) -> None:
 async def test_a_notice_is_handed_on_until_the_member_takes_or_refuses_it() -> None:
     peer = Peer(503, 403)
     request = HttpRequest(method="PUT", path="/v1/notice", headers={}, body=b"{}")
-    async with peer.server, asyncio.timeout(10):
+    async with peer.server, asyncio.timeout(HANG_SECONDS):
         await send_until_answered(request, to=peer.member, port=SETTINGS.port)
     assert len(peer.bodies) == 2

@@ -12,6 +12,7 @@ from drumline.kube.credentials import Credentials, Token
 from drumline_cli.errors import NotLoggedIn
 from drumline_cli.overview import read
 from drumline_console.ui.server import listening
+from tests.patience import HANG_SECONDS
 
 
 async def test_a_refusal_ends_the_other_requests_too() -> None:
@@ -39,7 +40,7 @@ async def test_a_refusal_ends_the_other_requests_too() -> None:
             namespace="team",
         )
         wanted = read.WantedKinds(namespace=None, queues=True, nodes=True)
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(HANG_SECONDS):
             with pytest.raises(NotLoggedIn):
                 await read.from_cluster(credentials, wanted, own="team")
         left = [task.get_coro().__qualname__ for task in asyncio.all_tasks()]  # type: ignore[union-attr]

@@ -10,6 +10,7 @@ from threading import Event, current_thread
 import pytest
 
 from drumline_console.notebook.loop_thread import LoopThread
+from tests.patience import HANG_SECONDS
 
 TURNS = 50_000
 """Of the loop: some tenths of a second, in which a caller who does not wait is long gone."""
@@ -51,7 +52,7 @@ def test_the_work_has_ended_when_an_interrupt_goes_on(loop: LoopThread) -> None:
 
     def interrupted() -> None:
         with loop.started(work()):
-            assert begun.wait(30)
+            assert begun.wait(HANG_SECONDS)
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -74,7 +75,7 @@ def test_what_still_runs_ends_with_it() -> None:
             ended.set()
 
     with loop.started(work()) as result:
-        assert begun.wait(30)
+        assert begun.wait(HANG_SECONDS)
         loop.close()
         assert ended.is_set()
     assert isinstance(result.exception(), CancelledError)

@@ -9,6 +9,7 @@ import pytest
 
 from drumline.controller.agents.deliveries import CRASHED_RETRY_SECONDS, Deliveries
 from drumline_contract import GenerationRecord, Member, Notice
+from tests.patience import HANG_SECONDS
 
 
 def record(generation: int) -> GenerationRecord:
@@ -41,7 +42,7 @@ class Outbox:
         self.deliveries.start(uid=uid, key=f"team/{uid}", message=message, deliver=deliver)
 
     async def next_enqueued(self) -> tuple[str, float]:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(HANG_SECONDS):
             return await self.enqueued.get()
 
 

@@ -20,6 +20,7 @@ from drumline.controller.agents.watch import AgentWatch, GangReport, MemberAddre
 from drumline_contract import FaultClass, Incident, NoticeAnswer, Progress, SilentMember
 from tests.fake_agents import FakeAgent
 from tests.hostile_agents import HostileAgent, always_news, every_other_time, silent
+from tests.patience import HANG_SECONDS
 
 TOKEN = b"a token"
 _addresses = itertools.count(start=2)
@@ -58,7 +59,7 @@ class Eye:
     async def until(self, what: Callable[[GangReport], bool]) -> GangReport:
         """The first thing heard of which `what` holds, after a wake-up each."""
         while True:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(HANG_SECONDS):
                 while await self._woken.get() != "team/llama":
                     pass
             heard = self.watch.report("job")

@@ -36,6 +36,7 @@ from drumline.telemetry.metrics import Metrics
 from tests.builders import EPOCH, T0, a_job, admitted, running, with_status
 from tests.fake_agents import FakeAgent
 from tests.hostile_agents import HostileAgent, silent
+from tests.patience import HANG_SECONDS
 from tests.unit.controller.views import job_view, node_view, pod_view, pool_view, queue_view
 
 KEY = b"a signing key"
@@ -135,14 +136,14 @@ class Operator:
     async def reconcile(self) -> None:
         """Reconcile the job; returns when the delivery that it began has ended."""
         await self.reconcile_only()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(HANG_SECONDS):
             await self.delivered.get()
 
     async def reconcile_only(self) -> None:
         await self._reconciler.reconcile(JOB.key)
 
     async def reconcile_on_news(self) -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(HANG_SECONDS):
             await self.woken.get()
         await self.reconcile()
 
@@ -200,7 +201,7 @@ async def test_a_silent_agent_keeps_no_worker(agents: list[FakeAgent], operator:
     for agent in agents:
         agent.change(generation=3)
     await operator.reconcile()  # begins to watch
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(HANG_SECONDS):
         await operator.woken.get()
     agents[0].change(attempt=1)  # ends the long poll; the next comes after PACE_SECONDS
     agents[0].die()

@@ -21,7 +21,7 @@ from drumline_scheduler.work import CycleCutError, Work
 from tests.patience import HANG_SECONDS
 from tests.unit.scheduler.builders import BEST_EFFORT, cluster, gang, racks
 
-QUICK = CycleLimits(gang_seconds=0.1, attempt_seconds=60.0, look_seconds=0.02)
+QUICK = CycleLimits(gang_seconds=0.3, attempt_seconds=60.0, look_seconds=0.02)
 WANTED = tuple(gang(name, at=float(at)) for at, name in enumerate("abc"))
 
 
@@ -90,7 +90,7 @@ async def test_an_endless_search_outside_of_the_phases_is_traced_to_its_gang(
         update(pending, gangs)
 
     monkeypatch.setattr(PendingGangs, "update", planted)
-    limits = CycleLimits(gang_seconds=0.1, attempt_seconds=0.1, look_seconds=0.02)
+    limits = CycleLimits(gang_seconds=0.3, attempt_seconds=0.3, look_seconds=0.02)
     decisions = await decided(*WANTED, limits=limits)
     assert [fault.uid for fault in decisions.faults] == ["uid-b"]
     assert {placed.uid for placed in decisions.placed} == {"uid-a", "uid-c"}

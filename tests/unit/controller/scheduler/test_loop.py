@@ -360,7 +360,7 @@ async def test_a_job_with_an_endless_search_is_named_and_set_aside(
         messages,
         asyncio.Event(),
         state=state,
-        limits=CycleLimits(gang_seconds=0.1, look_seconds=0.02),
+        limits=CycleLimits(gang_seconds=0.3, look_seconds=0.02),
     )
     await loop.cycle()
     await loop.cycle()

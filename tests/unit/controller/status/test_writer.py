@@ -32,6 +32,7 @@ from drumline_api.jobstatus import TrainingJobStatus
 from drumline_scheduler.cycle import decide
 from drumline_scheduler.cycle_input import CycleInput
 from drumline_scheduler.model import Policy
+from tests.patience import HANG_SECONDS
 from tests.unit.controller.views import CREATED, job_view, node_view, pool_view, queue_view
 
 NOW = 1_800_000_000.0
@@ -252,7 +253,7 @@ async def test_whoever_waits_for_the_places_is_tried_again_once_they_are_free(si
     with pytest.raises(Unreachable):
         await site.admit()
     site.seconds += WRITE_DEADLINE_SECONDS
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(HANG_SECONDS):
         await site.woken.wait()
     assert not site.state.jobs.in_doubt()
     settling.cancel()
