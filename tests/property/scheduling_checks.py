@@ -221,8 +221,8 @@ class Judge:
 
     def _cheapest(self, gang: Gang) -> tuple[Admitted, ...] | None:
         """The lawful victims that cost least in the first pool that has any, by trying all sets."""
-        queue = self._queue(gang)
-        if queue is None:
+        queue, delay = self._queue(gang), self.world.policy.preemption_delay_seconds
+        if queue is None or self.world.now < gang.queued_at + delay:
             return None
         result: list[tuple[float, tuple[Admitted, ...]]] = []
         for pool in self.pools(gang):

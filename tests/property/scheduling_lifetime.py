@@ -30,7 +30,7 @@ from drumline_scheduler import (
     decide,
 )
 from tests.property.scheduling_checks import judged
-from tests.property.scheduling_worlds import NOW, Feature, World, bound, some_gang, world
+from tests.property.scheduling_worlds import DRAWN, NOW, Feature, World, bound, some_gang, world
 
 FEWEST_EVENTS, MOST_EVENTS = 3, 9
 MOST_ROUNDS = 60
@@ -47,7 +47,7 @@ class Life:
     def __init__(self, seed: int) -> None:
         self.seed = seed
         self.random = Random(f"life {seed}")
-        wanted = self.random.sample(list(Feature), self.random.randint(2, 6))
+        wanted = self.random.sample(list(DRAWN), self.random.randint(2, 6))
         self.features = frozenset(wanted)
         first = world(self.random.randrange(1 << 30), self.features)
         self.queues = first.snapshot.queues

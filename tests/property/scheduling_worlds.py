@@ -53,7 +53,13 @@ class Feature(StrEnum):
     RESERVATION = "reservation"
     PREEMPTION = "preemption"
     MIN_RUNTIME = "minimum runtime"
+    DELAY = "preemption delay"
+    RECLAIM = "reclaim of lower priority"
     EXCLUSION = "node exclusion"
+
+
+DRAWN = tuple(each for each in Feature if each not in {Feature.DELAY, Feature.RECLAIM})
+"""The features that seeds of other tests draw from."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +109,8 @@ class World:
         policy = self.policy
         if feature is Feature.RESERVATION:
             policy = replace(policy, waiting=WaitingRule.BEST_EFFORT)
+        if feature is Feature.DELAY:
+            policy = replace(policy, preemption_delay_seconds=0.0)
         pending = tuple(change_gang(gang) for gang in self.pending)
         return replace(self, snapshot=snapshot, pending=pending, policy=policy)
 
@@ -129,6 +137,9 @@ _PLAIN_QUEUE: dict[Feature, Callable[[Queue], Queue]] = {
     Feature.USER_CAP: lambda each: replace(each, user_limit=None),
     Feature.PREEMPTION: lambda each: replace(each, preemption=PreemptionRule()),
     Feature.MIN_RUNTIME: lambda each: replace(each, min_runtime_seconds=0.0),
+    Feature.RECLAIM: lambda each: replace(
+        each, preemption=replace(each.preemption, reclaim=Reclaim.ANY)
+    ),
 }
 
 
@@ -137,8 +148,10 @@ def world(seed: int, features: frozenset[Feature]) -> World:
     random = Random(f"{seed} {sorted(features)}")
     shaped = bool(features & {Feature.PREFERRED, Feature.BALANCED})
     nodes = _nodes(random, roomy=shaped)
-    if Feature.MIN_RUNTIME in features:
+    if features & {Feature.MIN_RUNTIME, Feature.DELAY, Feature.RECLAIM}:
         features |= {Feature.PREEMPTION}
+    if Feature.RECLAIM in features:
+        features |= {Feature.BORROWING}
     queues = _queues(random, features)
     held: list[Admitted] = []
     crowd = 4 if Feature.PREEMPTION in features else 2
@@ -157,6 +170,10 @@ def world(seed: int, features: frozenset[Feature]) -> World:
             reservations=random.choice([1, 2, 16]),
             restart_seconds=0.0,
             priority_seconds=0.0,
+            # Gangs wait since 0, 1, 2 and 3: those from the first, second or third one are too new.
+            preemption_delay_seconds=NOW + random.choice([0.5, -0.5, -1.5])
+            if Feature.DELAY in features
+            else 0.0,
         ),
     )
 
@@ -210,6 +227,8 @@ def _node(random: Random, name: str, pool: str, *, gpus: Sequence[int]) -> Node:
 def _queues(random: Random, features: frozenset[Feature]) -> tuple[Queue, ...]:
     borrows = Feature.BORROWING in features
     rule = PREEMPTS if Feature.PREEMPTION in features else PreemptionRule()
+    if Feature.RECLAIM in features:
+        rule = replace(rule, reclaim=Reclaim.LOWER_PRIORITY)
     own = [{"a": random.randint(1, 5), "b": random.randint(0, 2)} for _ in range(2)]
     lends = random.choice([None, None, {"a": random.randint(0, 3)}])
     most = random.choice([None, None, {"a": random.randint(1, 4)}])
@@ -245,7 +264,8 @@ def _started(
 ) -> list[Admitted]:
     """One running gang at most, wherever there is room for its pods."""
     gang = some_gang(random, f"r{i}", features=features & {Feature.ELASTIC}, at=-10.0 + i)
-    gang = replace(gang, priority=random.choice([0, 0, 1]))
+    priorities = [0, 1, 2] if Feature.RECLAIM in features else [0, 0, 1]
+    gang = replace(gang, priority=random.choice(priorities))
     used = _with(nodes, (), held).nodes
     free = {node.name: (node.allocatable - node.used) for node in used if node.pool == "a"}
     size = random.choice(gang.legal_sizes)

@@ -24,7 +24,7 @@ from drumline_scheduler import (
 )
 from drumline_scheduler.quota.usage_budgets import window_gpu_seconds
 from tests.property.invariants import violations
-from tests.property.scheduling_worlds import NOW, Feature, World, world
+from tests.property.scheduling_worlds import DRAWN, NOW, Feature, World, world
 
 STILL = frozenset({Feature.ELASTIC, Feature.PREEMPTION, Feature.MIN_RUNTIME})
 """What can let a running gang grow, or be moved for another."""
@@ -105,7 +105,7 @@ def answers(decisions: Decisions) -> dict[str, tuple[str, ...]]:
 @pytest.mark.parametrize("seed", range(60))
 def test_nobody_gets_anything_of_a_spent_budget_and_a_cache_changes_nothing(seed: int) -> None:
     chance = Random(seed)
-    item = budgeted(seed, frozenset(chance.sample(sorted(Feature), 5)))
+    item = budgeted(seed, frozenset(chance.sample(sorted(DRAWN), 5)))
     cache = CycleCache()
     asked = {"pending": item.pending, "policy": item.policy, "now": item.now}
     decide(CycleInput(snapshot=replace(item.snapshot, spent={}), **asked), cache=cache)
@@ -122,7 +122,7 @@ def test_nobody_gets_anything_of_a_spent_budget_and_a_cache_changes_nothing(seed
 @pytest.mark.parametrize("seed", range(60))
 def test_a_spent_budget_is_a_held_queue_by_another_name(seed: int) -> None:
     chance = Random(seed)
-    item = budgeted(seed, frozenset(chance.sample(sorted(Feature), 5)) - STILL)
+    item = budgeted(seed, frozenset(chance.sample(sorted(DRAWN), 5)) - STILL)
     spent = spent_queues(item)
     held = replace(
         item.snapshot,
@@ -137,7 +137,7 @@ def test_a_spent_budget_is_a_held_queue_by_another_name(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(60))
 def test_every_kind_of_budget_keeps_its_word_and_a_cache_changes_nothing(seed: int) -> None:
     chance = Random(seed)
-    given = budgeted(seed, frozenset(chance.sample(sorted(Feature), 5)))
+    given = budgeted(seed, frozenset(chance.sample(sorted(DRAWN), 5)))
     snapshot = replace(
         given.snapshot,
         queues=tuple(

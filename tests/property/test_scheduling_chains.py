@@ -9,7 +9,7 @@ import pytest
 
 from drumline_scheduler import CycleCache, CycleInput, Predecessor, decide
 from tests.property.invariants import violations
-from tests.property.scheduling_worlds import Feature, world
+from tests.property.scheduling_worlds import DRAWN, world
 
 SEEDS = 40
 
@@ -17,7 +17,7 @@ SEEDS = 40
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_a_gang_that_waits_for_a_job_is_as_if_it_were_not_there(seed: int) -> None:
     chance = Random(seed)
-    features = frozenset(chance.sample(sorted(Feature), 5))
+    features = frozenset(chance.sample(sorted(DRAWN), 5))
     given = world(seed, features)
     waits = {each.uid for each in given.pending if not each.nominated and chance.random() < 0.4}
     link = (Predecessor(key="team/elsewhere"),)

@@ -64,7 +64,7 @@ from tests.property.invariants import violations
 from tests.property.scale import many
 from tests.property.scheduling_lifetime import Life
 from tests.property.scheduling_mixed_life import MixedLife
-from tests.property.scheduling_worlds import Feature, World, world
+from tests.property.scheduling_worlds import DRAWN, World, world
 from tests.unit.scheduler.builders import PREEMPTS, admitted, after, cluster, gang, node, racks, run
 
 pytestmark = pytest.mark.extended(keep=5)
@@ -162,7 +162,7 @@ def some_world(number: int) -> World:
     """A random cluster in the middle of its life, with everything that a cycle can decide."""
     random = Random(number)
     if number % 2:
-        features = frozenset(random.sample(list(Feature), random.randint(2, 6)))
+        features = frozenset(random.sample(list(DRAWN), random.randint(2, 6)))
         return world(number, features)
     life: Life | MixedLife = Life(number) if number % 4 else MixedLife(number)
     for _ in range(random.randint(2, 12)):

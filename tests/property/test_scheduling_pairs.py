@@ -16,7 +16,10 @@ from tests.property.scheduling_checks import judged
 from tests.property.scheduling_worlds import Feature, world
 
 MOST_TRIES = 3000
-SUBTLE = [Feature.PREFERRED, Feature.BALANCED, Feature.MIN_RUNTIME, *Feature].index
+SUBTLE = [
+    *(Feature.RECLAIM, Feature.DELAY, Feature.PREFERRED, Feature.BALANCED, Feature.MIN_RUNTIME),
+    *Feature,
+].index
 """What matters in few clusters is looked at first."""
 WORLDS = many(1, 8)
 """In which both matter, for each pair."""

@@ -23,7 +23,7 @@ from drumline_scheduler import (
 )
 from drumline_scheduler.model import CapacityType, PriceRule, SpotRule
 from tests.property.invariants import violations
-from tests.property.scheduling_worlds import Feature, World, world
+from tests.property.scheduling_worlds import DRAWN, Feature, World, world
 
 PRICES = (None, 0, 900_000, 1_200_000, 2_500_000)
 SPOT = (None, None, *SpotRule)
@@ -121,7 +121,7 @@ def test_nobody_starts_or_grows_where_it_costs_too_much_and_a_cache_changes_noth
     seed: int,
 ) -> None:
     chance = Random(seed)
-    item = priced(seed, frozenset(chance.sample(sorted(Feature), 5)))
+    item = priced(seed, frozenset(chance.sample(sorted(DRAWN), 5)))
     cache = CycleCache()
     asked = {"policy": item.policy, "now": item.now}
     before = by_name(item)
@@ -145,7 +145,7 @@ def test_nobody_starts_or_grows_where_it_costs_too_much_and_a_cache_changes_noth
 @pytest.mark.parametrize("seed", range(120))
 def test_a_rule_for_prices_is_a_list_of_pools_by_another_name(seed: int) -> None:
     chance = Random(seed)
-    item = priced(seed, frozenset(chance.sample(sorted(Feature), 5)) - STILL)
+    item = priced(seed, frozenset(chance.sample(sorted(DRAWN), 5)) - STILL)
     assert answers(item.decide()) == answers(by_name(item).decide())
 
 

@@ -11,13 +11,13 @@ import pytest
 from drumline_scheduler import CycleCache, CycleInput, QueueEvictionReason, decide
 from drumline_scheduler.queue_evictions import with_evictions
 from tests.property.invariants import violations
-from tests.property.scheduling_worlds import Feature, World, world
+from tests.property.scheduling_worlds import DRAWN, World, world
 
 
 def drained(seed: int) -> World:
     """Some queues are drained, and some gangs were told to leave before."""
     chance = Random(seed)
-    given = world(seed, frozenset(chance.sample(sorted(Feature), 5)))
+    given = world(seed, frozenset(chance.sample(sorted(DRAWN), 5)))
     queues = tuple(
         replace(queue, held=True, drained=True) if chance.random() < 0.5 else queue
         for queue in given.snapshot.queues

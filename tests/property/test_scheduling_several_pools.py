@@ -14,14 +14,14 @@ import pytest
 from drumline_scheduler import CycleCache, CycleInput, Gang, Queue, decide
 from tests.property.scale import many
 from tests.property.scheduling_checks import judged
-from tests.property.scheduling_worlds import Feature, World, some_gang, world
+from tests.property.scheduling_worlds import DRAWN, Feature, World, some_gang, world
 
 pytestmark = pytest.mark.extended(keep=2)
 
 WORLDS, AT_ONCE = many(600, 30_000), 100
 BESIDE = [
     each
-    for each in Feature
+    for each in DRAWN
     if each not in {Feature.POOLS, Feature.BORROWING, Feature.RESERVATION, Feature.PREEMPTION}
 ]
 POOLS = [("a", "b"), ("b", "a"), ("a",), ("b",), ()]

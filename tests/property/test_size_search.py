@@ -13,11 +13,11 @@ from drumline_scheduler import CycleInput, admission, decide, growth
 from drumline_scheduler.preemption import resizing
 from drumline_scheduler.sizes import fitting, sampled
 from drumline_scheduler.work import Work
-from tests.property.scheduling_worlds import Feature, world
+from tests.property.scheduling_worlds import DRAWN, Feature, world
 from tests.unit.scheduler.builders import BEST_EFFORT, cluster, gang, racks
 
 _ALWAYS = frozenset({Feature.ELASTIC})
-_SOMETIMES = sorted(set(Feature) - {Feature.ELASTIC, Feature.ROLES, Feature.MINIMUM})
+_SOMETIMES = sorted(set(DRAWN) - {Feature.ELASTIC, Feature.ROLES, Feature.MINIMUM})
 
 
 def linear(sizes: Sequence[int], *, fits: Callable[[int], bool]) -> Sequence[int]:
