@@ -97,6 +97,7 @@ def whole_box(tensor: torch.Tensor) -> Box:
     return Box(offsets=(0,) * tensor.dim(), shape=tuple(tensor.shape))
 
 
+@pytest.mark.extended  # tests/layouts holds it of each layout
 def test_losses_are_equal_on_one_two_and_four_ranks(gangs: GangStarter, tmp_path: Path) -> None:
     config = small(tmp_path)
     curves = []
@@ -109,6 +110,7 @@ def test_losses_are_equal_on_one_two_and_four_ranks(gangs: GangStarter, tmp_path
     assert curves[2] == pytest.approx(curves[0], rel=1e-6)
 
 
+@pytest.mark.extended  # tests/layouts holds it of each layout
 def test_bf16_follows_fp32(gangs: GangStarter, tmp_path: Path) -> None:
     curves = {}
     for precision in Precision:
