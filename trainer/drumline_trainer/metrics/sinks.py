@@ -98,6 +98,8 @@ class Wandb:
             disable_git=True,
             x_disable_meta=True,
             x_disable_stats=True,
+            x_save_requirements=False,
+            host="",
         )
         # Phase 2: an offline run needs no id, since W&B joins runs only on the server.
         kept: dict[str, Any] = {"id": _run_id(folder), "resume": "allow"} if online else {}
