@@ -20,7 +20,6 @@ import sys
 import time
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
-from types import TracebackType
 from typing import Final, Protocol, Self
 
 import aiohttp
@@ -124,12 +123,7 @@ class KubeClient:
         )
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._stack.aclose()
 
     async def send(self, request: Request) -> bytes:

@@ -15,7 +15,6 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from http import HTTPStatus
 from pathlib import Path
-from types import TracebackType
 from typing import Protocol, Self
 
 from drumline_agent.http.connection_limits import ConnectionLimits, Refused
@@ -101,12 +100,7 @@ class HttpServer:
         listener.listen(BACKLOG)  # asyncio takes its `backlog` for both
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_error: object) -> None:
         """Stop listening, then give open connections a moment to get their answer."""
         if self._server is not None:
             self._server.close()

@@ -12,7 +12,6 @@ import queue
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Generic, TypeVar
 
 Key = TypeVar("Key")
@@ -53,12 +52,7 @@ class Prefetcher(Generic[Key, Prepared]):
         self._thread.start()
         return self._taken()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """End the thread; what was prepared and not taken is dropped."""
         # `_left` is set before the release, so the thread sees it when it wakes and prepares
         # nothing more.

@@ -9,7 +9,6 @@ a request of another job.
 from __future__ import annotations
 
 import json
-from types import TracebackType
 from typing import Any, Self, cast
 
 import aiohttp
@@ -56,12 +55,7 @@ class AgentClient:
         )
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         if self._session is not None:
             await self._session.close()
 
