@@ -22,7 +22,6 @@ from drumline_contract.bucket_places import (
     BUCKET_PATTERN,
     BUCKET_SCHEMES,
     BUCKET_VARIABLES,
-    HUB_DATA,
     HUB_PATTERN,
     HUB_READERS,
     HUB_SCHEME,
@@ -71,7 +70,7 @@ from drumline_contract.launch import (
     NoticeSignal,
 )
 from drumline_contract.launcher_environment import hostfile_environment, launcher_environment
-from drumline_contract.launchers import SHELLS, launcher_of, starts_ranks
+from drumline_contract.launchers import launcher_of, starts_ranks
 from drumline_contract.line_pattern import MAX_PATTERN_CHARS, LinePattern, PatternOp
 from drumline_contract.notices import Notice, NoticeAnswer
 from drumline_contract.pause import Pause, optional_pause
@@ -94,8 +93,6 @@ from drumline_contract.record import (
     verify,
 )
 from drumline_contract.status import (
-    MAX_FINAL_REPORT_BYTES,
-    MAX_INCIDENTS,
     MAX_LAYOUT_CHARS,
     MAX_SILENT,
     MAX_SLOW,
@@ -127,7 +124,6 @@ __all__ = [
     "CODE_PARTS_FOLDER",
     "CODE_PART_KEY",
     "GANG_FOLDER",
-    "HUB_DATA",
     "HUB_PATTERN",
     "HUB_READERS",
     "HUB_SCHEME",
@@ -141,8 +137,6 @@ __all__ = [
     "MAX_CODE_PART_BYTES",
     "MAX_COMPUTE_CHARS",
     "MAX_FIGURE",
-    "MAX_FINAL_REPORT_BYTES",
-    "MAX_INCIDENTS",
     "MAX_LAYOUT_CHARS",
     "MAX_MODULE_CHARS",
     "MAX_PATTERNS",
@@ -155,7 +149,6 @@ __all__ = [
     "MAX_WAIT_SECONDS",
     "MODULE_PATTERN",
     "PROGRESS_GROUPS",
-    "SHELLS",
     "SIGNATURE_HEADER",
     "SOURCE_FORMS",
     "STORE_PORT",

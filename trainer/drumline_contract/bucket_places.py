@@ -15,7 +15,6 @@ BUCKET_PATTERN: Final = f"^(s3|gs)://[a-z0-9][a-z0-9._-]{{1,221}}(/{_PART})*$"
 BUCKET_SCHEMES: Final = ("s3://", "gs://")
 BUCKET_FORMS: Final = "s3://BUCKET/PREFIX or gs://BUCKET/PREFIX"
 HUB_SCHEME: Final = "hf://"
-HUB_DATA: Final = "hf://datasets/"
 HUB_READERS: Final = "DRUMLINE_HUB_READERS"
 """Environment variable that names the processes of one start of a run. Those that share a cache
 folder read the same commit of a branch, and one of them asks the Hub for it."""

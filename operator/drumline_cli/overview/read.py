@@ -193,10 +193,8 @@ async def _jobs(client: KubeClient, namespace: str | None, *, own: str) -> _List
 async def _optional(
     client: KubeClient, resource: Resource, kind: type[T], *, wanted: bool
 ) -> _Listed[T]:
-    if not wanted:
-        return _Listed()
     try:
-        return await _read(client, resource, kind, namespace=None)
+        return await _read(client, resource, kind, namespace=None) if wanted else _Listed()
     # An expired login affects every request. Partial output would hide it.
     except errors.Unauthorized as error:  # ends the other reads
         raise not_answered(error, what=resource.plural) from None
@@ -270,10 +268,8 @@ async def _workload(
 async def _required(
     client: KubeClient, resource: Resource, kind: type[T], *, wanted: bool
 ) -> _Listed[T]:
-    if not wanted:
-        return _Listed()
     try:
-        return await _read(client, resource, kind, namespace=None)
+        return await _read(client, resource, kind, namespace=None) if wanted else _Listed()
     except errors.KubeError as error:
         raise not_answered(error, what=resource.plural) from None
 

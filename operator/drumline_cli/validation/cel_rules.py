@@ -6,12 +6,10 @@ cel is imported for an object with rules alone: it takes longer than a short com
 from __future__ import annotations
 
 from functools import cache
-from typing import Any, Final
+from typing import Any
 
 from drumline.kube.quantity import thousandths
 from drumline_api.schema import Schema
-
-_STRINGS: Final = {"%s": str, "%d": str}
 
 
 def broken_rule(rule: Schema, value: Any) -> str | None:

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
-from typing import cast
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -224,22 +224,12 @@ class PackedLoraLinear(LoraLinear):
 
     Args:
         linear: the frozen layer [O, I].
-        name: full name of the layer.
-        cut: part of the weight on this rank.
         config: rank, scale and dropout of the adapters.
-        group: ranks that share the weight. None: one rank has all of it.
+        given: other arguments of `LoraLinear`.
     """
 
-    def __init__(
-        self,
-        linear: nn.Linear,
-        *,
-        name: str,
-        cut: Cut,
-        config: LoraConfig,
-        group: ProcessGroup | None,
-    ) -> None:
-        super().__init__(linear, name=name, cut=cut, config=config, group=group)
+    def __init__(self, linear: nn.Linear, *, config: LoraConfig, **given: Any) -> None:
+        super().__init__(linear, config=config, **given)
         rows, columns = linear.weight.shape
         self.doubly = config.double_quantization
         # The weight is removed as a parameter. The codes are buffers, so fsdp and the optimizer do

@@ -389,17 +389,12 @@ class Committer:
             moves_to_pool=move.pool,
             moves_to=move.assignment,
         )
-        if not await self._evict(job, eviction, now=now):
-            return False
-        self._metrics.jobs.moves.labels(reason=str(move.why)).inc()
-        log.info(
-            "gang_moves",
-            job=job.key,
-            gpu_pool=move.pool,
-            why=str(move.why),
-            gpu_seconds_lost=round(move.gpu_seconds_lost, 1),
-        )
-        return True
+        evicted = await self._evict(job, eviction, now=now)
+        if evicted:
+            why, lost = str(move.why), round(move.gpu_seconds_lost, 1)
+            self._metrics.jobs.moves.labels(reason=why).inc()
+            log.info("gang_moves", job=job.key, gpu_pool=move.pool, why=why, gpu_seconds_lost=lost)
+        return evicted
 
     async def _evict_for_queue(self, stopped: QueueEviction, job: Job, *, now: float) -> bool:
         eviction = JobEviction(
@@ -408,17 +403,12 @@ class Committer:
             message=stopped.message,
             kind=DisruptionKind.QUEUE_STOPPED,
         )
-        if not await self._evict(job, eviction, now=now):
-            return False
-        self._metrics.jobs.preemptions.labels(reason=str(stopped.why)).inc()
-        log.info(
-            "gang_leaves",
-            job=job.key,
-            queue=stopped.queue,
-            why=str(stopped.why),
-            gpu_seconds_at_risk=round(stopped.gpu_seconds_lost, 1),
-        )
-        return True
+        evicted = await self._evict(job, eviction, now=now)
+        if evicted:
+            why, risk = self._counted(stopped)
+            queue = stopped.queue
+            log.info("gang_leaves", job=job.key, queue=queue, why=why, gpu_seconds_at_risk=risk)
+        return evicted
 
     async def _preempt_victim(
         self, victim: Victim, job: Job, preemptor: Job, *, now: float
@@ -431,17 +421,17 @@ class Committer:
             moves_to_pool=victim.moves_to_pool,
             moves_to=victim.moves_to,
         )
-        if not await self._evict(job, eviction, now=now):
-            return False
-        self._metrics.jobs.preemptions.labels(reason=str(victim.why)).inc()
-        log.info(
-            "gang_preempted",
-            job=job.key,
-            by=preemptor.key,
-            why=str(victim.why),
-            gpu_seconds_at_risk=round(victim.gpu_seconds_lost, 1),
-        )
-        return True
+        evicted = await self._evict(job, eviction, now=now)
+        if evicted:
+            why, risk = self._counted(victim)
+            by = preemptor.key
+            log.info("gang_preempted", job=job.key, by=by, why=why, gpu_seconds_at_risk=risk)
+        return evicted
+
+    def _counted(self, eviction: Victim | QueueEviction) -> tuple[str, float]:
+        """Count an eviction. Return its reason and the GPU-seconds at risk, for its log line."""
+        self._metrics.jobs.preemptions.labels(reason=str(eviction.why)).inc()
+        return str(eviction.why), round(eviction.gpu_seconds_lost, 1)
 
     async def _evict(self, job: Job, eviction: JobEviction, *, now: float) -> bool:
         """Request a job to save and release its nodes. Nominate it to new nodes if it moves."""
