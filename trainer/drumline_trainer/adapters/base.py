@@ -28,7 +28,7 @@ from drumline_trainer.models.initialize import fill_normal, initialize_slices
 from drumline_trainer.models.transformers.module import CausalModule
 from drumline_trainer.models.transformers.weights import fill_slices
 from drumline_trainer.sharding.boxes import Box
-from drumline_trainer.sharding.slices import TensorSlice
+from drumline_trainer.sharding.slices import TensorSlice, named_modules
 
 
 def initialize_frozen_and_adapters(
@@ -120,13 +120,9 @@ def _linear_names(stages: Sequence[nn.Module]) -> list[str]:
         name
         for stage in stages
         if isinstance(stage, CausalModule)
-        for name, module in _named_modules(cast("nn.Module", stage))
+        for name, module in named_modules(cast("nn.Module", stage))
         if isinstance(module, nn.Linear | LoraLinear)
     ]
-
-
-def _named_modules(stage: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    return cast("Iterator[tuple[str, nn.Module]]", stage.named_modules())
 
 
 def initialize_adapters(slices: Iterable[TensorSlice], *, seed: int) -> None:

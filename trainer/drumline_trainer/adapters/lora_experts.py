@@ -14,7 +14,6 @@ Shapes: X experts of this rank, R rank, D hidden, F feed-forward; rows are of sh
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -23,7 +22,7 @@ from drumline_contract.config import LoraConfig
 from drumline_contract.config.lora import EXPERTS_DOWN, EXPERTS_GATE_UP
 from drumline_trainer.models.mixture import Experts, MixtureOfExperts, Times, by_expert
 from drumline_trainer.sharding.boxes import Box
-from drumline_trainer.sharding.slices import Cut
+from drumline_trainer.sharding.slices import Cut, named_modules
 
 GATE_UP, DOWN = "gate_up_adapter", "down_adapter"
 """Modules beside the experts' weights, each with an A and a B."""
@@ -121,7 +120,7 @@ def adapt_experts(stage: nn.Module, config: LoraConfig, cuts: Mapping[str, Cut])
         The cuts of the adapters, where the experts are cut.
     """
     added: dict[str, Cut] = {}
-    modules = cast("Iterator[tuple[str, nn.Module]]", stage.named_modules())
+    modules = named_modules(stage)
     mixtures = [(path, each) for path, each in modules if isinstance(each, MixtureOfExperts)]
     # Adapters of experts are cut with their experts along dimension 0. Rank and features stay
     # whole.

@@ -10,11 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import cast
 
 from torch import Tensor, nn
 
+from drumline_contract.layout import Axis
 from drumline_trainer.sharding.boxes import Box
 from drumline_trainer.sharding.storage import OffloadStore
+from drumline_trainer.sharding.world import World
 
 _SHARED_ELEMENTS = 1 << 16
 """A slice below this size is written by one of its holders."""
@@ -71,6 +74,11 @@ def slices_of(module: nn.Module) -> list[TensorSlice]:
     ]
 
 
+def named_modules(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """Return `module.named_modules()` with a type, which PyTorch does not give it."""
+    return cast("Iterator[tuple[str, nn.Module]]", module.named_modules())
+
+
 def named_weights(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
     """Yield a model's tensors without adapters: parameters, then buffers (not learned)."""
     yield from module.named_parameters()
@@ -89,3 +97,14 @@ class Cut:
     """Number of ranks of those axes that hold exactly this part."""
     copy: int = 0
     """Index of this rank among the ranks of those axes that hold this part."""
+
+
+def whole_cut(parameter: Tensor, world: World) -> Cut:
+    """Return the cut of a parameter that every rank of the tensor axis holds whole."""
+    shape = tuple(parameter.shape)
+    return Cut(
+        shape=shape,
+        box=Box(offsets=(0,) * len(shape), shape=shape),
+        copies=world.size(Axis.TENSOR),
+        copy=world.index(Axis.TENSOR),
+    )

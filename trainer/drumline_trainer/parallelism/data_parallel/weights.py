@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from drumline_contract.layout import Axis
 from drumline_trainer.sharding.boxes import Box
-from drumline_trainer.sharding.slices import Cut, TensorSlice
+from drumline_trainer.sharding.slices import Cut, TensorSlice, whole_cut
 from drumline_trainer.sharding.storage import OffloadStore, OpenStore
 from drumline_trainer.sharding.world import World
 
@@ -85,7 +85,7 @@ def weights_of(model: CutStages, *, world: World) -> tuple[ModelWeight, ...]:
         ModelWeight(
             name=name,
             parameter=parameter,
-            cut=model.cuts.get(name) or _whole(parameter, world),
+            cut=model.cuts.get(name) or whole_cut(parameter, world),
             expert=name in model.experts,
         )
         for stage in model.stages
@@ -110,14 +110,3 @@ def master_weights(
         else (store.empty(tensor.shape, dtype=torch.float32), store)
         for tensor in tensors
     ]
-
-
-def _whole(parameter: nn.Parameter, world: World) -> Cut:
-    """Return the cut of a parameter that every rank of the tensor axis holds whole."""
-    shape = tuple(parameter.shape)
-    return Cut(
-        shape=shape,
-        box=Box(offsets=(0,) * len(shape), shape=shape),
-        copies=world.size(Axis.TENSOR),
-        copy=world.index(Axis.TENSOR),
-    )

@@ -9,7 +9,6 @@ already, and is summed over the ranks that hold the same experts only (`Axis.EXP
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import cast
 
 from torch import nn
 
@@ -17,7 +16,7 @@ from drumline_contract.layout import Axis
 from drumline_trainer.models.mixture import MixtureOfExperts
 from drumline_trainer.parallelism.expert_parallel.dispatch import RemoteDispatch
 from drumline_trainer.sharding.boxes import Box
-from drumline_trainer.sharding.slices import Cut
+from drumline_trainer.sharding.slices import Cut, named_modules, whole_cut
 from drumline_trainer.sharding.world import World
 
 
@@ -39,7 +38,7 @@ def expert_parallel(model: nn.Module, world: World, cuts: Mapping[str, Cut]) -> 
     for path, mixture in _mixtures(model):
         for name, weights in list(mixture.experts.named_parameters()):
             full_name = f"{path}.experts.{name}"
-            cut = refined.get(full_name) or _uncut(weights, world)
+            cut = refined.get(full_name) or whole_cut(weights, world)
             refined[full_name] = cut = _refined(cut, world)
             start = cut.box.offsets[0]
             mine = weights.detach()[start : start + cut.box.shape[0]].clone()
@@ -60,19 +59,8 @@ def expert_names(model: nn.Module) -> frozenset[str]:
 
 
 def _mixtures(model: nn.Module) -> Iterator[tuple[str, MixtureOfExperts]]:
-    modules = cast("Iterator[tuple[str, nn.Module]]", model.named_modules())
+    modules = named_modules(model)
     return ((path, m) for path, m in modules if isinstance(m, MixtureOfExperts))
-
-
-def _uncut(weights: nn.Parameter, world: World) -> Cut:
-    """Return the cut of a weight that every rank of the tensor axis holds whole."""
-    shape = tuple(weights.shape)
-    return Cut(
-        shape=shape,
-        box=Box(offsets=(0,) * len(shape), shape=shape),
-        copies=world.size(Axis.TENSOR),
-        copy=world.index(Axis.TENSOR),
-    )
 
 
 def _refined(cut: Cut, world: World) -> Cut:

@@ -27,7 +27,7 @@ bubble and ZBV (Qi et al. 2023), DualPipeV (DeepSeek-AI 2024).
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import torch
@@ -44,6 +44,7 @@ from drumline_trainer.models.documents import Documents
 from drumline_trainer.parallelism.pipeline_parallel.forward_pass import ForwardPass, Loss
 from drumline_trainer.parallelism.pipeline_parallel.micro_batches import MicroBatchSpec
 from drumline_trainer.parallelism.pipeline_parallel.stage import TimedStage, working
+from drumline_trainer.sharding.slices import named_modules
 from drumline_trainer.sharding.world import World
 
 _CLASSES = {
@@ -222,7 +223,7 @@ def build_schedule(
 def check_keeps_gathered(modules: Sequence[nn.Module]) -> None:
     """Raise ValueError if an FSDP2 unit is sharded between forward and backward."""
     for root in modules:
-        for name, module in cast("Iterator[tuple[str, nn.Module]]", root.named_modules()):
+        for name, module in named_modules(root):
             if isinstance(module, FSDPModule) and _reshards(module, is_root=module is root):
                 raise ValueError(
                     f"FSDP2 unit {name or 'at the root'} is sharded after its forward"

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -37,7 +37,7 @@ from drumline_trainer.parallelism.tensor_parallel.layers import (
 )
 from drumline_trainer.parallelism.tensor_parallel.vocabulary import VocabularyEmbedding
 from drumline_trainer.sharding.boxes import Box
-from drumline_trainer.sharding.slices import Cut
+from drumline_trainer.sharding.slices import Cut, named_modules
 from drumline_trainer.sharding.world import World
 
 _COLUMNS = (
@@ -83,7 +83,7 @@ def tensor_parallel(model: nn.Module, world: World, *, sequence_parallel: bool) 
     splits_backward = world.layout.pipeline > 1 and world.layout.schedule.splits_backward
     region = Region(group=group, sequence_parallel=sequence_parallel, overlap=not splits_backward)
     whole = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
-    for parent_name, parent in list(_named_modules(model)):
+    for parent_name, parent in list(named_modules(model)):
         block = parent_name.rpartition(".")[2]
         for name, module in list(parent.named_children()):
             called = f"{block}.{name}"
@@ -154,7 +154,7 @@ def _mark_borders(model: nn.Module, region: Region) -> None:
     A router computes the same on all ranks for experts that differ. Its incoming gradient is
     partial and is summed, so each rank may add only its part of the balance loss.
     """
-    for path, module in _named_modules(model):
+    for path, module in named_modules(model):
         name = path.rpartition(".")[2]
         if name in _BLOCKS:
             module.register_forward_pre_hook(partial(_enter, region=region))
@@ -186,11 +186,6 @@ def _mark_latents(attention: MultiHeadLatentAttention, region: Region) -> None:
             layer.enters = False
 
 
-def _named_modules(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    """Return `named_modules` with a type, which PyTorch does not give it."""
-    return cast("Iterator[tuple[str, nn.Module]]", model.named_modules())
-
-
 def _enter(block: nn.Module, inputs: Any, *, region: Region) -> tuple[Any, ...]:
     """Apply `enter_block` to the first input of a block, as a forward pre-hook."""
     return (enter_block(block, inputs[0], region), *inputs[1:])
@@ -214,7 +209,7 @@ def _cuts(
     model: nn.Module, whole: Mapping[str, tuple[int, ...]], region: Region
 ) -> Iterator[tuple[str, Cut]]:
     ranks, rank = region.group.size(), region.group.rank()
-    for path, module in _named_modules(model):
+    for path, module in named_modules(model):
         cut = _CUT.get(type(module), {})
         column = module if isinstance(module, ColumnLinear) else None
         share = None if column is None else column.shared

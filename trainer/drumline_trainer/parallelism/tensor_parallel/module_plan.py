@@ -47,7 +47,7 @@ from drumline_trainer.parallelism.tensor_parallel.layers import (
 )
 from drumline_trainer.parallelism.tensor_parallel.vocabulary import rows_of
 from drumline_trainer.sharding.boxes import Box
-from drumline_trainer.sharding.slices import Cut
+from drumline_trainer.sharding.slices import Cut, named_modules
 from drumline_trainer.sharding.world import World
 
 _COLUMN = frozenset({"colwise", "colwise_gather_output", "colwise_rep"})
@@ -92,7 +92,7 @@ def parallel_by_plan(module: nn.Module, world: World) -> dict[str, Cut]:
     causal = cast("CausalModule", module)
     region = Region(group=group, sequence_parallel=False)
     whole = {name: tuple(each.shape) for name, each in module.named_parameters()}
-    paths = {owner: path for path, owner in _named_modules(module)}
+    paths = {owner: path for path, owner in named_modules(module)}
     tied = [[(paths[owner], name) for owner, name in places] for places in causal.tied]
     _leave_unequal_whole(tied, layers, weights)
     _check_plan(module, layers, weights, ranks=group.size())
@@ -118,7 +118,7 @@ def _styles(module: nn.Module) -> tuple[dict[str, str], dict[str, str]]:
     generic = cast("Callable[[str], str]", library.replace_layer_number_by_wildcard)
     layers: dict[str, str] = {}
     weights: dict[str, str] = {}
-    for path, owner in _named_modules(module):
+    for path, owner in named_modules(module):
         style = plan.get(generic(path))
         if style is not None:
             layers[path] = style
@@ -388,7 +388,3 @@ def _cuts(
         box = Box(offsets=tuple(offsets), shape=tuple(parameter.shape))
         copies = ranks if piece is None else 1
         yield name, Cut(shape=whole[name], box=box, copies=copies, copy=rank if copies > 1 else 0)
-
-
-def _named_modules(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    return cast("Iterator[tuple[str, nn.Module]]", module.named_modules())
