@@ -18,6 +18,8 @@ class CountedStorage:
     is_cached_by_nodes: bool
     read_bytes: int = 0
     """Of shard files."""
+    overwrites: bool = False
+    """Overwrite each chunk once the next one is asked for."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.storage, name)
@@ -38,4 +40,9 @@ class _CountedFiles:
     def chunks(self, name: str, record: FileRecord) -> Iterator[memoryview]:
         for chunk in self.files.chunks(name, record):
             self.storage.read_bytes += len(chunk)
-            yield chunk
+            if self.storage.overwrites:
+                copy = bytearray(chunk)
+                yield memoryview(copy)
+                copy[:] = b"\xff" * len(copy)
+            else:
+                yield chunk

@@ -51,7 +51,9 @@ def restore_counted(
     """Restore; send the step, whether every value is right, what was read and sent away."""
     exchanges.ROUND_BYTES = round_bytes  # type: ignore[misc]
     slices = training_state(placement, config)
-    storage = CountedStorage(storage=opened(placement).storage, is_cached_by_nodes=True)
+    storage = CountedStorage(
+        storage=opened(placement).storage, is_cached_by_nodes=True, overwrites=True
+    )
     socket.gethostname = lambda: str(placement.rank % hosts)
     try:
         restored = restore(storage=storage, slices=slices, device=CPU)

@@ -1,13 +1,15 @@
 """Tensors taken out of a safetensors file while its bytes pass by, in any pieces.
 
-They come a block of rows at a time, so that no tensor is in memory whole. The bytes are not
-verified yet, so nothing of the header is trusted, and what is taken out must not be used before the
-digest of the whole file is known to be right.
+They come a block of rows at a time, so that no tensor is in memory whole. A block that lies within
+one piece is a view of the piece. The bytes are not verified yet, so nothing of the header is
+trusted, and what is taken out must not be used before the digest of the whole file is known to be
+right.
 """
 
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
@@ -20,6 +22,10 @@ from drumline_trainer.checkpoint.errors import CorruptCheckpointError
 from drumline_trainer.sharding.boxes import Box
 from drumline_trainer.sharding.exchange import BLOCK_BYTES
 from drumline_trainer.tensor_files.layout import DTYPES, LENGTH_BYTES
+
+with warnings.catch_warnings():  # torch warns once of bytes that a tensor must not change
+    warnings.simplefilter("ignore")
+    torch.frombuffer(bytes(1), dtype=torch.uint8)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +45,7 @@ class Block:
     box: Box
     """Part of the global tensor that these rows are."""
     values: Tensor
-    """The rows' values. They are not referenced elsewhere."""
+    """The rows' values, valid until the next piece is fed. They must not be changed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,18 +116,19 @@ class PassingTensors:
 
     def _feed_header(self, part: memoryview) -> memoryview:
         """Read the header once it is whole; what follows it."""
-        self._head += part
+        part = self._collect_head(part, LENGTH_BYTES)
         if len(self._head) < LENGTH_BYTES:
-            return part[:0]
+            return part
         length = int.from_bytes(self._head[:LENGTH_BYTES], "little")
         # Checked before the bytes are collected: a damaged length must not fill the memory.
         if length > self._longest_header:
             raise CorruptCheckpointError(f"{self._file}: a header of {length} bytes")
         end = LENGTH_BYTES + length
+        part = self._collect_head(part, end)
         if len(self._head) < end:
-            return part[:0]
+            return part
         try:
-            header: dict[str, Any] = json.loads(self._head[LENGTH_BYTES:end])
+            header: dict[str, Any] = json.loads(self._head[LENGTH_BYTES:])
             stored = [self._checked(name, header[name]) for name in self._wanted]
         except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
             raise CorruptCheckpointError(f"{self._file}: no header: {error!r}") from None
@@ -132,9 +139,14 @@ class PassingTensors:
                 raise CorruptCheckpointError(f"{self._file}: {later.name} overlaps another tensor")
         self._ahead = (rows for tensor in stored for rows in self._in_rows(tensor))
         self._next = next(self._ahead, None)
-        rest = memoryview(bytes(self._head[end:]))
         self._head.clear()
-        return rest
+        return part
+
+    def _collect_head(self, part: memoryview, end: int) -> memoryview:
+        """Collect the first `end` bytes of the file; what follows them."""
+        missing = max(0, end - len(self._head))
+        self._head += part[:missing]
+        return part[missing:]
 
     def _checked(self, name: str, raw: Any) -> _Stored:
         wanted = self._wanted[name]
@@ -169,9 +181,14 @@ class PassingTensors:
         part = part[before:]
         if self._at < rows.start:
             return part
-        # A block of its own for each run: it may wait to be sent while the next one is read.
+        size = rows.stop - rows.start
         if self._at == rows.start:
-            self._bytes = torch.empty(rows.stop - rows.start, dtype=torch.uint8)
+            # A run that is here whole is not copied.
+            if 0 < size <= len(part):
+                self._bytes = torch.frombuffer(part, dtype=torch.uint8, count=size)
+                self._at = rows.stop
+                return part[size:]
+            self._bytes = torch.empty(size, dtype=torch.uint8)
         taken = min(rows.stop - self._at, len(part))
         offset = self._at - rows.start
         self._bytes.numpy().data[offset : offset + taken] = part[:taken]
@@ -181,6 +198,7 @@ class PassingTensors:
     def _block(self, rows: _Rows) -> Block:
         assert self._ahead is not None  # noqa: S101 - the rows came of it
         dtype = self._wanted[rows.name].dtype
-        values, self._bytes = self._bytes.view(dtype), torch.empty(0, dtype=torch.uint8)
+        data, self._bytes = self._bytes, torch.empty(0, dtype=torch.uint8)
+        values = (data.clone() if data.data_ptr() % dtype.itemsize else data).view(dtype)
         self._next = next(self._ahead, None)
         return Block(name=rows.name, box=rows.box, values=values.view(rows.box.shape))

@@ -277,8 +277,8 @@ def _cut(block: Block, request: _BoxRequest, *, file: int) -> Iterator[SharedRow
     if part is not None:
         row = part.offsets[0] - request.common.offsets[0] if part.offsets else 0
         values = block.values[part.slices_within(block.box)]
-        if 2 * values.nbytes < block.values.nbytes:
-            values = values.clone()  # else what waits to be sent keeps the block in memory
+        if request.ranks != (dist.get_rank(),):
+            values = values.clone()  # they wait to be sent, longer than a block is valid
         tag = (file, request.group, request.tensor)
         yield SharedRows.of(values, tag=tag, ranks=request.ranks, first=row)
 

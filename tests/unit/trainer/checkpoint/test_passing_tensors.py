@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
 import pytest
 import torch
 
@@ -65,6 +66,19 @@ def test_what_is_wanted_is_taken_out_and_the_rest_passes_by(
     assert torch.equal(blocks["c"][0], TENSORS["c"])
     assert torch.equal(torch.cat(blocks["b"]), TENSORS["b"])
     assert torch.equal(torch.cat(blocks["d"]), TENSORS["d"])
+
+
+@pytest.mark.parametrize("before", [0, 1])
+def test_a_block_within_one_piece_is_not_copied_unless_its_type_needs_another_place(
+    before: int,
+) -> None:
+    piece = memoryview(bytes(before) + FILE)[before:]
+    blocks = {block.name: block.values for block in passing("a", "b", "c", "d").feed(piece)}
+    assert all(torch.equal(values, TENSORS[name]) for name, values in blocks.items())
+    begin = np.frombuffer(piece, dtype=np.uint8).ctypes.data
+    within = {name: 0 <= values.data_ptr() - begin < len(piece) for name, values in blocks.items()}
+    # "c" and "d" have eight bytes an element and lie behind 20 bytes of "b".
+    assert within == {name: not before and name in "ab" for name in TENSORS}
 
 
 @pytest.mark.parametrize(
