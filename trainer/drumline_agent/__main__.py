@@ -1,7 +1,7 @@
 """Programs of the agent, `python -m drumline_agent PROGRAM`.
 
 run                     trainer pods
-join                    pods of a template that is started by itself: their init container
+join NAME=VALUE ...     pods of a template that is started by itself: their init container
 install                 pods of a template that is supervised: their init container
 command -- PROGRAM ...  and their main container
 """
@@ -32,12 +32,14 @@ def main() -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("program", choices=PROGRAMS)
-    parser.add_argument("command", nargs="*", help="the user's, after `--`")
+    parser.add_argument(
+        "words", nargs="*", help="join: variables; command: the user's command, after `--`"
+    )
     arguments = parser.parse_args()
     if arguments.program == "install":
         return install(os.environ)
     try:
-        settings = AgentSettings.from_environment(os.environ)
+        settings = AgentSettings.from_environment(_environment(arguments))
     except AgentSettingsError as error:
         return _unusable(str(error))
     match arguments.program:
@@ -46,7 +48,20 @@ def main() -> int:
         case "join":
             return asyncio.run(join(settings))
         case _:
-            return _command(settings, arguments.command)
+            return _command(settings, arguments.words)
+
+
+def _environment(arguments: argparse.Namespace) -> dict[str, str]:
+    """Return the process's variables, and those that the words of `join` set."""
+    words: list[str] = arguments.words if arguments.program == "join" else []
+    return {**os.environ, **dict(_variable(word) for word in words)}
+
+
+def _variable(word: str) -> tuple[str, str]:
+    name, equals, value = word.partition("=")
+    if not equals:
+        raise AgentSettingsError(f"{word!r}: want NAME=VALUE")
+    return name, value
 
 
 def _command(settings: AgentSettings, command: list[str]) -> int:

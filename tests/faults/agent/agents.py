@@ -35,6 +35,8 @@ from tests.patience import HANG_SECONDS
 ROOT = Path(__file__).parents[3]
 TOKEN = b"0123456789abcdef0123456789abcdef"
 JOB_UID = "11111111-2222-3333-4444-555555555555"
+IN_COMMAND = (Env.NAMESPACE, Env.JOB, Env.JOB_UID, Env.INDEX, Env.GENERATION)
+"""Variables that the command of `join` sets."""
 PORT = 29400
 
 
@@ -207,13 +209,20 @@ class Band:
         folder = self.folder / f"agent-{index}-{len(self.agents)}"
         folder.mkdir()
         (folder / "token").write_bytes(TOKEN)
+        environment = {
+            **self._environment(index, folder=folder),
+            **environment,
+            **(variables or {}),
+        }
+        if program == "join":  # its container has them in the command
+            arguments = [f"{name}={environment.pop(name)}" for name in IN_COMMAND]
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
             "drumline_agent",
             program,
             *arguments,
-            env={**self._environment(index, folder=folder), **environment, **(variables or {})},
+            env=environment,
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,

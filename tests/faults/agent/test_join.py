@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import sys
 from pathlib import Path
 
 import pytest
 
 from drumline_contract import ExitCode
-from tests.faults.agent.agents import Agent, Band
+from tests.faults.agent.agents import ROOT, Agent, Band
 
 pytestmark = pytest.mark.extended(keep=1)
 
@@ -52,3 +54,15 @@ async def test_an_environment_that_cannot_work_is_named(band: Band) -> None:
 
     assert await agent.ended() == ExitCode.CONFIG
     assert agent.lines == ["DRUMLINE_INDEX: must be an integer in 0..9007199254740992, not 'first'"]
+
+
+async def test_a_word_without_a_value_is_named() -> None:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "drumline_agent", "join", "DRUMLINE_JOB"),
+        env={"PYTHONPATH": str(ROOT / "trainer")},
+        stderr=asyncio.subprocess.PIPE,
+    )
+    _, error = await process.communicate()
+
+    assert process.returncode == ExitCode.CONFIG
+    assert error.decode() == "'DRUMLINE_JOB': want NAME=VALUE\n"

@@ -124,6 +124,7 @@ def test_the_agent_comes_with_its_own_python_and_writes_the_gang_s_files_itself(
     (install,), (container,) = spec["initContainers"], spec["containers"]
     assert (install["name"], install["image"]) == ("drumline-agent", "drumline/operator:1")
     assert install["command"] == ["python3", "-m", "drumline_agent", "install"]
+    assert [each["name"] for each in install["env"]] == ["DRUMLINE_POD_IP"]
     assert install["terminationMessagePolicy"] == "FallbackToLogsOnError"
     assert install["resources"]["requests"] == install["resources"]["limits"]
     bundle = {"name": "drumline-bundle", "mountPath": "/opt/drumline"}

@@ -68,22 +68,28 @@ def security(*, read_only_root: bool) -> Json:
     }
 
 
-def agent_environment(*, index: int) -> list[Json]:
-    plain = {
+def agent_variables(*, index: int) -> dict[str, str]:
+    return {
         "DRUMLINE_NAMESPACE": "team",
         "DRUMLINE_JOB": "llama",
         "DRUMLINE_JOB_UID": UID,
         "DRUMLINE_INDEX": str(index),
-        "DRUMLINE_NODES": "2",
         "DRUMLINE_GPUS_PER_NODE": "2",
         "DRUMLINE_GENERATION": "1",
-        "DRUMLINE_EPOCH": "7",
     }
+
+
+def agent_addresses() -> list[Json]:
     fields = {"DRUMLINE_POD_UID": "metadata.uid", "DRUMLINE_POD_IP": "status.podIP"}
-    return [{"name": name, "value": value} for name, value in plain.items()] + [
+    return [
         {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
         for name, path in fields.items()
     ]
+
+
+def agent_environment(*, index: int) -> list[Json]:
+    plain = agent_variables(index=index).items()
+    return [{"name": name, "value": value} for name, value in plain] + agent_addresses()
 
 
 def metadata(*, index: int, **annotations: str) -> Json:
@@ -128,7 +134,7 @@ def test_a_pod_of_the_bundled_trainer() -> None:
     )
     made = manifest(job, index=1)
     (trainer,) = made["spec"]["containers"]
-    config = trainer["env"][10]
+    config = trainer["env"][8]
     assert TrainerConfig.from_dict(json.loads(config["value"])).data.source == "/data/books"
     amounts = {"cpu": "4", "memory": "8Gi", "nvidia.com/gpu": "2"}
     assert made == {
@@ -266,8 +272,11 @@ def test_a_pod_of_a_template_in_a_gang() -> None:
                     "name": "drumline-join",
                     "image": "drumline/operator:1",
                     "imagePullPolicy": "IfNotPresent",
-                    "command": ["python3", "-m", "drumline_agent", "join"],
-                    "env": agent_environment(index=0),
+                    "command": [
+                        *("python3", "-m", "drumline_agent", "join"),
+                        *("=".join(pair) for pair in agent_variables(index=0).items()),
+                    ],
+                    "env": agent_addresses(),
                     "resources": {
                         "requests": {"cpu": "500m", "memory": "128Mi"},
                         "limits": {"cpu": "500m", "memory": "128Mi"},

@@ -60,6 +60,10 @@ agents, and a busy agent must not lose its ranks."""
 _SUPERVISOR: Final = (f"{BUNDLE_FOLDER}/bin/python3", "-I", "-m", "drumline_agent")
 """Isolated: PYTHONHOME and PYTHONPATH of the user's image are meant for the user's Python."""
 _BUNDLE_VOLUME: Final[Json] = {"name": "drumline-bundle", "emptyDir": {}}
+_UID, _ADDRESS = (
+    {"name": str(name), "valueFrom": {"fieldRef": {"fieldPath": path}}}
+    for name, path in ((Env.POD_UID, "metadata.uid"), (Env.POD_IP, "status.podIP"))
+)
 _GANG_VOLUME: Final[Json] = {"name": "drumline-gang", "emptyDir": {}}
 _GANG_MOUNT: Final[Json] = {"name": "drumline-gang", "mountPath": GANG_FOLDER}
 _HOSTS_MOUNT: Final[Json] = {
@@ -81,22 +85,19 @@ _CODE_PARTS_MOUNT: Final[Json] = {
 
 def agent_environment(pod: PodInput) -> list[Json]:
     """Return the variables that identify the job and the member to an agent."""
+    return [*_variables(_identity(pod)), _UID, _ADDRESS]
+
+
+def _identity(pod: PodInput) -> dict[Env, str]:
     job = pod.job
-    fixed = {
+    return {
         Env.NAMESPACE: job.namespace,
         Env.JOB: job.name,
         Env.JOB_UID: job.uid,
         Env.INDEX: str(pod.member.index),
-        Env.NODES: str(job.spec.nodes),
         Env.GPUS_PER_NODE: str(job.spec.gpus_per_node),
         Env.GENERATION: str(pod.member.pod_generation),
-        Env.EPOCH: str(job.status.epoch or 0),
     }
-    return [
-        *_variables(fixed),
-        _field(Env.POD_UID, "metadata.uid"),
-        _field(Env.POD_IP, "status.podIP"),
-    ]
 
 
 def with_agent(pod: PodInput, spec: Json, *, template: PodTemplate) -> Json:
@@ -175,9 +176,11 @@ def _joined(pod: PodInput, spec: Json) -> Json:
     (container,) = spec["containers"]
     mounts = [*container["volumeMounts"], {**_GANG_MOUNT, "readOnly": True}, _HOSTS_MOUNT]
     join = _init_container(
-        pod,
         name=JOIN_CONTAINER,
-        program="join",
+        # The API server tracks the owner of each variable, but a command as a whole. The image is
+        # the operator's own, so its program reads variables from the command.
+        program=("join", *(f"{name}={value}" for name, value in _identity(pod).items())),
+        variables=[_UID, _ADDRESS],
         image=pod.settings.join_image,
         mounts=[_GANG_MOUNT, TOKEN_MOUNT],
     )
@@ -216,9 +219,9 @@ def _install_volumes(code: CodeSource | None) -> list[Json]:
 def _with_install(pod: PodInput, spec: Json, *, code: CodeSource | None) -> Json:
     """Add the init container that brings the agent and the code."""
     install = _init_container(
-        pod,
         name=INSTALL_CONTAINER,
-        program="install",
+        program=("install",),
+        variables=[_ADDRESS, *(_variables({Env.CODE_DIGEST: code.digest}) if code else [])],
         image=pod.agent_image,
         mounts=[
             {"name": "drumline-bundle", "mountPath": BUNDLE_TARGET},
@@ -226,22 +229,25 @@ def _with_install(pod: PodInput, spec: Json, *, code: CodeSource | None) -> Json
             *([_CODE_MOUNT, _CODE_PARTS_MOUNT] if code else []),
         ],
     )
-    if code is not None:
-        install["env"] += _variables({Env.CODE_DIGEST: code.digest})
     # What it writes where it fails is how the pod has ended, in status.
     install["terminationMessagePolicy"] = "FallbackToLogsOnError"
     return {**spec, "initContainers": [*spec.get("initContainers", []), install]}
 
 
 def _init_container(
-    pod: PodInput, *, name: str, program: str, image: str, mounts: Sequence[Json]
+    *,
+    name: str,
+    program: Sequence[str],
+    variables: list[Json],
+    image: str,
+    mounts: Sequence[Json],
 ) -> Json:
     return {
         "name": name,
         "image": image,
         "imagePullPolicy": "IfNotPresent",
-        "command": ["python3", "-m", "drumline_agent", program],
-        "env": agent_environment(pod),
+        "command": ["python3", "-m", "drumline_agent", *program],
+        "env": variables,
         "resources": {"requests": dict(INIT_RESOURCES), "limits": dict(INIT_RESOURCES)},
         "securityContext": READ_ONLY,
         "volumeMounts": list(mounts),
@@ -250,7 +256,3 @@ def _init_container(
 
 def _variables(values: dict[Env, str]) -> list[Json]:
     return [{"name": str(name), "value": value} for name, value in values.items()]
-
-
-def _field(name: str, path: str) -> Json:
-    return {"name": str(name), "valueFrom": {"fieldRef": {"fieldPath": path}}}
