@@ -12,9 +12,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import reduce
-from itertools import accumulate
-from operator import or_
 from typing import Final
 
 from drumline_scheduler.model import (
@@ -136,7 +133,9 @@ class LabelTable:
                 (_integer(value), mask) for value, mask in self.holding(requirement.key).items()
             )
             sorted_pairs = sorted((number, mask) for number, mask in pairs if number is not None)
-            below = list(accumulate((mask for _, mask in sorted_pairs), or_, initial=0))
+            below = [0]
+            for _, mask in sorted_pairs:
+                below.append(below[-1] | mask)
             self._ordered[requirement.key] = [number for number, _ in sorted_pairs], below
         numbers, below = self._ordered[requirement.key]
         if requirement.operator is NodeOperator.LESS_THAN:
@@ -145,7 +144,10 @@ class LabelTable:
 
 
 def _union(masks: Iterable[int]) -> int:
-    return reduce(or_, masks, 0)
+    union = 0
+    for mask in masks:
+        union |= mask
+    return union
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
