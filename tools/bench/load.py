@@ -30,6 +30,7 @@ Json = dict[str, Any]
 IDLE_SHARE = 0.12
 """Of one core: a little more than the leases of 500 fake nodes take all the time."""
 CLEAR_SECONDS = 120.0
+LONGEST_ROUND_SECONDS = 600.0
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -236,6 +237,7 @@ async def timed(
     pods: int,
     processes: dict[str, int],
     kind: Resource = TRAINING_JOBS,
+    seconds: float = LONGEST_ROUND_SECONDS,
 ) -> Timed:
     """Submit, wait until all pods are seen bound.
 
@@ -246,15 +248,16 @@ async def timed(
         pods: how many pods have to be bound.
         processes: process ids by name.
         kind: the jobs.
+        seconds: longest wait.
 
     Raises:
-        StalledError: the pods were not bound within ten minutes.
+        StalledError: the pods were not bound within `seconds`.
     """
     bound.begin(pods)
     before = {name: cpu_seconds(pid) for name, pid in processes.items()}
     started = time.perf_counter()
     await submit()
-    await all_bound(client, bound, seconds=600, kind=kind)
+    await all_bound(client, bound, seconds=seconds, kind=kind)
     took = bound.last_at - started
     after = {name: cpu_seconds(pid) for name, pid in processes.items()}
     return Timed(seconds=took, cpu_seconds={n: after[n] - before[n] for n in processes})

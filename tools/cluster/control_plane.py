@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from tools.cluster.binaries import binary_path
 from tools.cluster.certificates import Authority, new_signing_key, write_kubeconfig
 from tools.cluster.ports import LOOPBACK, ReservedPorts
 from tools.cluster.process import Process, spawn, wait_until
@@ -55,15 +56,30 @@ def namespace(netns: str) -> Place:
 
 
 def start_api_server(
-    folder: Path, *, place: Place, authority: Authority, binaries: dict[str, Path], fake_nodes: bool
+    folder: Path,
+    *,
+    place: Place,
+    authority: Authority,
+    binaries: dict[str, Path],
+    fake_nodes: bool,
+    flags: tuple[str, ...] = (),
 ) -> list[Process]:
-    """Start etcd and the API server, which waits for it by itself."""
+    """Start etcd and the API server, which waits for it by itself.
+
+    Args:
+        folder: the cluster's.
+        place: addresses and ports.
+        authority: signs the certificates.
+        binaries: the programs by name.
+        fake_nodes: whether nodes are fake, and born Ready.
+        flags: further flags of the API server.
+    """
     keys = folder / "pki"
     keys.mkdir(mode=0o700)
     _write_keys(keys, authority)
     commands = {
         "etcd": _etcd(folder, place),
-        "kube-apiserver": _api_server(keys, place, fake_nodes=fake_nodes),
+        "kube-apiserver": [*_api_server(keys, place, fake_nodes=fake_nodes), *flags],
     }
     return _spawn(commands, folder=folder, place=place, binaries=binaries)
 
@@ -93,6 +109,17 @@ def start_controllers(
         "kube-scheduler": _scheduler(keys),
     }
     return _spawn(commands, folder=folder, place=place, binaries=binaries)
+
+
+def start_scheduler(folder: Path, *, gates: str = "") -> Process:
+    """Start another kube-scheduler in place of a killed one, on a cluster on loopback.
+
+    Args:
+        folder: the cluster's.
+        gates: feature gates, as in `GangScheduling=true`.
+    """
+    flags = _scheduler(folder / "pki") + ([f"--feature-gates={gates}"] if gates else [])
+    return spawn([binary_path("kube-scheduler"), *flags], folder=folder, role="kube-scheduler")
 
 
 def wait_for_api_server(folder: Path, *, kubeconfig: Path, needs: list[Process]) -> None:

@@ -21,19 +21,30 @@ _STAGES = (
     "node/fast/node-initialize.yaml",
     "node/heartbeat-with-lease/node-heartbeat-with-lease.yaml",
     "pod/fast/pod-ready.yaml",
-    "pod/fast/pod-complete.yaml",
     "pod/fast/pod-delete.yaml",
 )
+_COMPLETION = "pod/fast/pod-complete.yaml"
+"""Ends each running pod whose owner is of a kind `Job`: of batch, or of Volcano."""
 _WRITERS = 16
 
 
-def start_kwok(folder: Path, *, kubeconfig: Path, netns: str | None, pods: str) -> Process:
-    """Start KWOK on the nodes that carry its annotation; `pods`: their addresses."""
+def start_kwok(
+    folder: Path, *, kubeconfig: Path, netns: str | None, pods: str, completes_jobs: bool = True
+) -> Process:
+    """Start KWOK on the nodes that carry its annotation.
+
+    Args:
+        folder: the cluster's.
+        kubeconfig: an administrator's.
+        netns: namespace to run in.
+        pods: their addresses.
+        completes_jobs: whether it ends the running pods of Jobs.
+    """
     return spawn(
         [
             binary_path("kwok"),
             f"--kubeconfig={kubeconfig}",
-            f"--config={_stages_file()}",
+            f"--config={_stages_file(completes_jobs=completes_jobs)}",
             "--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake",
             f"--cidr={pods}",
             "--node-ip=127.0.0.1",
@@ -128,12 +139,13 @@ def _create(kubeconfig: Path, nodes: list[dict[str, Any]]) -> None:
             api.request("POST", "/api/v1/nodes", node)
 
 
-def _stages_file() -> Path:
+def _stages_file(*, completes_jobs: bool) -> Path:
     """KWOK's own stages, from its module, joined once beside its binary."""
-    joined = binary_path("kwok").with_name("stages.yaml")
+    joined = binary_path("kwok").with_name("stages.yaml" if completes_jobs else "endless.yaml")
     if not joined.exists():
         source = module_dir("kwok") / "kustomize" / "stage"
+        names = (*_STAGES, _COMPLETION) if completes_jobs else _STAGES
         staged = joined.with_suffix(".new")
-        staged.write_text("\n---\n".join((source / name).read_text() for name in _STAGES))
+        staged.write_text("\n---\n".join((source / name).read_text() for name in names))
         staged.rename(joined)
     return joined

@@ -43,6 +43,8 @@ class ClusterSpec:
         fake_nodes: KWOK nodes of 8 GPUs each, 10 a rack.
         kwok: run KWOK even without fake nodes (a bench makes them later).
         fake_pods: the addresses of their pods; agents of two clusters that listen there need two.
+        completes_jobs: whether KWOK ends a running pod whose owner is of a kind `Job`, at once.
+        api_server_flags: further flags of the API server, such as alpha APIs.
     """
 
     name: str = "drumline"
@@ -53,6 +55,8 @@ class ClusterSpec:
     fake_nodes: int = 0
     kwok: bool = False
     fake_pods: str = "127.77.0.1/16"
+    completes_jobs: bool = True
+    api_server_flags: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?", self.name):

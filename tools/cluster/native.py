@@ -142,7 +142,12 @@ def _start_control_plane(
 ) -> Path:
     folder = spec.folder
     started = start_api_server(
-        folder, place=place, authority=authority, binaries=binaries, fake_nodes=spec.has_kwok
+        folder,
+        place=place,
+        authority=authority,
+        binaries=binaries,
+        fake_nodes=spec.has_kwok,
+        flags=spec.api_server_flags,
     )
     server, relay = _way_in(folder, place, ports)
     started += relay
@@ -207,7 +212,13 @@ def _start_fake_nodes(
     spec: ClusterSpec, *, place: Place, authority: Authority, kubeconfig: Path
 ) -> None:
     inside = _admin(spec.folder, authority, server=place.server, name="kwok.kubeconfig")
-    kwok = start_kwok(spec.folder, kubeconfig=inside, netns=place.netns, pods=spec.fake_pods)
+    kwok = start_kwok(
+        spec.folder,
+        kubeconfig=inside,
+        netns=place.netns,
+        pods=spec.fake_pods,
+        completes_jobs=spec.completes_jobs,
+    )
     create_fake_nodes(kubeconfig, count=spec.fake_nodes)
     wait_until(
         lambda: ready_nodes(kubeconfig) >= spec.fake_nodes + spec.nodes,

@@ -17,7 +17,7 @@ from tests.patience import HANG_SECONDS
 from tools.cluster import Cluster
 from tools.cluster.binaries import Say
 from tools.cluster.cache import cache_dir
-from tools.cluster.certificates import new_authority
+from tools.cluster.certificates import Authority, new_authority
 from tools.cluster.go_modules import build_copy, module_copy, replace_in
 from tools.cluster.ports import ReservedPorts
 from tools.cluster.process import kill, log_path, spawn, wait_until
@@ -93,16 +93,45 @@ def running_kueue(
     folder = ensure_kueue(say=print)
     install_crds(kube, folder)
     authority = new_authority()
+    configuration = {"manageJobsWithoutQueueName": manage_all}
+    port = start_kueue(cluster, scratch, authority=authority, configuration=configuration)
+    hooks = _webhooks(folder, url=f"https://127.0.0.1:{port}", authority=authority.pem)
+    try:
+        for hook in hooks:
+            kube.ensure(hook)
+        yield
+    finally:
+        for hook in hooks:
+            plural = hook["kind"].lower() + "s"
+            kube.delete(plural, hook["metadata"]["name"])
+        kill(cluster.folder, role_prefix=ROLE)
+        print(log_path(cluster.folder, ROLE).read_text()[-3000:])
+
+
+def start_kueue(
+    cluster: Cluster, scratch: Path, *, authority: Authority, configuration: Json
+) -> int:
+    """Start Kueue, whose kinds are there, and return when it listens.
+
+    Args:
+        cluster: whose folder the process belongs to.
+        scratch: takes certificates and configuration.
+        authority: signs the certificates of its webhooks.
+        configuration: further settings.
+
+    Returns:
+        The port of its webhooks, which nobody calls until they are registered.
+    """
+    folder = ensure_kueue(say=print)
     pair = authority.issue(common_name="kueue", names=["127.0.0.1"])
     (scratch / "tls.crt").write_bytes(pair.certificate)
     (scratch / "tls.key").write_bytes(pair.key)
     with ReservedPorts() as ports:
         port, health, metrics = ports.take(), ports.take(), ports.take()
         config = scratch / "kueue.yaml"
-        config.write_text(
-            yaml.safe_dump(_configuration(scratch, port, health, metrics, manage_all=manage_all))
-        )
-        spawn(
+        settings = _configuration(scratch, port, health, metrics)
+        config.write_text(yaml.safe_dump({**settings, **configuration}))
+        process = spawn(
             [
                 folder / "kueue",
                 f"--config={config}",
@@ -115,23 +144,14 @@ def running_kueue(
                 _CERTIFICATES_VARIABLE: str(scratch),
             },
         )
-    hooks = _webhooks(folder, url=f"https://127.0.0.1:{port}", authority=authority.pem)
-    try:
-        wait_until(
-            lambda: _listens(port),
-            what="Kueue's webhooks",
-            timeout_seconds=HANG_SECONDS,
-            folder=cluster.folder,
-        )
-        for hook in hooks:
-            kube.ensure(hook)
-        yield
-    finally:
-        for hook in hooks:
-            plural = hook["kind"].lower() + "s"
-            kube.delete(plural, hook["metadata"]["name"])
-        kill(cluster.folder, role_prefix=ROLE)
-        print(log_path(cluster.folder, ROLE).read_text()[-3000:])
+    wait_until(
+        lambda: _listens(port),
+        what="Kueue's webhooks",
+        timeout_seconds=HANG_SECONDS,
+        folder=cluster.folder,
+        needs=[process],
+    )
+    return port
 
 
 def _listens(port: int) -> bool:
@@ -139,9 +159,7 @@ def _listens(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
-def _configuration(
-    certificates: Path, port: int, health: int, metrics: int, *, manage_all: bool
-) -> Json:
+def _configuration(certificates: Path, port: int, health: int, metrics: int) -> Json:
     return {
         "apiVersion": "config.kueue.x-k8s.io/v1beta2",
         "kind": "Configuration",
@@ -151,7 +169,6 @@ def _configuration(
         "webhook": {"host": "127.0.0.1", "port": port, "certDir": str(certificates)},
         "leaderElection": {"leaderElect": False},
         "internalCertManagement": {"enable": False},
-        "manageJobsWithoutQueueName": manage_all,
         "integrations": {"frameworks": ["batch/job", "pod"]},
     }
 
