@@ -13,7 +13,7 @@ from typing import Any
 
 from drumline.kube import codec, reads, writes
 from drumline.kube.client import KubeClient
-from drumline.kube.errors import NotFound
+from drumline.kube.errors import AlreadyExists, NotFound
 from drumline.kube.informer import Informer, Selection
 from drumline.kube.kinds import PODS, TRAINING_JOBS, Resource
 from drumline.kube.store import Change, Event
@@ -296,7 +296,8 @@ async def submit(client: KubeClient, resource: Resource, manifests: list[Json]) 
     """
     outcomes = await writes.create_many(client, resource, bodies=manifests, namespace=NAMESPACE)
     for outcome in outcomes:
-        if isinstance(outcome, Exception):
+        # an object that exists was created by an earlier attempt, whose answer came too late
+        if isinstance(outcome, Exception) and not isinstance(outcome, AlreadyExists):
             raise outcome
 
 

@@ -25,7 +25,7 @@ from typing import Any, Final
 
 from drumline.kube import codec, writes
 from drumline.kube.client import KubeClient
-from drumline.kube.errors import KubeError
+from drumline.kube.errors import AlreadyExists, KubeError
 from drumline.kube.informer import Informer, Selection
 from drumline.kube.kinds import PODS, TRAINING_JOBS, Resource
 from drumline.kube.store import Change, Event
@@ -124,7 +124,8 @@ class Runner:
             name = f"{kind.name}-{queue.removeprefix('cohort-')}-{number}{self.tag}"
             job = self.make(kind, queue, name)
             self.submitted[name] = time.perf_counter()
-            await writes.create(self.client, self.kind, body=job, namespace=load.NAMESPACE)
+            with suppress(AlreadyExists):  # by an earlier attempt, whose answer came too late
+                await writes.create(self.client, self.kind, body=job, namespace=load.NAMESPACE)
 
     async def _end(self, pod: str, *, after: float) -> None:
         await asyncio.sleep(after)
@@ -189,16 +190,15 @@ async def drive(runner: Runner, *, part: int) -> float:
     pods.subscribe(runner.take_pod)
     watches = [asyncio.create_task(jobs.run()), asyncio.create_task(pods.run())]
     began = time.perf_counter()
-    submissions = [
-        asyncio.create_task(runner.submit(kind, queue, count=count))
-        for queue in queue_names()
-        for kind, count in counts_of(part).items()
-    ]
+    for queue in queue_names():
+        for kind, count in counts_of(part).items():
+            runner.tasks.create_task(runner.submit(kind, queue, count=count))
     try:
         while not runner.all_ended.is_set():
             with suppress(TimeoutError):
                 await asyncio.wait_for(runner.all_ended.wait(), SAY_SECONDS)
-            counted = f"of {runner.jobs} jobs {len(runner.admitted)} were placed"
+            counted = f"of {runner.jobs} jobs {len(runner.submitted)} were submitted"
+            counted += f", {len(runner.admitted)} placed"
             counted += f", {len(runner.ended)} are over"
             print(counted, flush=True)
             if time.perf_counter() - began > LONGEST_SECONDS:
@@ -206,9 +206,9 @@ async def drive(runner: Runner, *, part: int) -> float:
                 raise load.StalledError(f"{counted} after {LONGEST_SECONDS} s; {seen}")
         return time.perf_counter() - began
     finally:
-        for task in (*watches, *submissions):
-            task.cancel()
-        await asyncio.gather(*watches, *submissions, return_exceptions=True)
+        for watch in watches:
+            watch.cancel()
+        await asyncio.gather(*watches, return_exceptions=True)
 
 
 async def _measure(cluster: Cluster, folder: Path, *, part: int) -> list[Row]:
