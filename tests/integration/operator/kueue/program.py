@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import shutil
 import socket
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -81,7 +81,7 @@ def install_crds(kube: Kube, folder: Path) -> None:
 @contextmanager
 def running_kueue(
     kube: Kube, cluster: Cluster, scratch: Path, *, manage_all: bool = False
-) -> Iterator[None]:
+) -> Generator[None]:
     """Run Kueue until the block ends, with its webhooks in force.
 
     Args:
