@@ -29,6 +29,7 @@ from drumline_scheduler.placement.quota_remedies import QuotaRemedyChecker
 from drumline_scheduler.preemption.preemptor import HELPED_BY_PREEMPTION
 from drumline_scheduler.queueing.expected_ends import GangPlacement
 from drumline_scheduler.queueing.groups import GangGroup
+from drumline_scheduler.queueing.kept_rejections import KeptRejections
 from drumline_scheduler.queueing.pending_gangs import is_individual
 from drumline_scheduler.queueing.reservation_plan import ReservationRequest
 from drumline_scheduler.queueing.reservations import RESERVED_FOR
@@ -69,6 +70,13 @@ class Admission:
         self._access = QueueAccess(session.queues)
         self._remedies = QuotaRemedyChecker(
             current=session.projection.current, placer=session.placer, explain=session.explain
+        )
+        self._kept = KeptRejections(
+            store=session.kept,
+            projection=session.projection,
+            placer=session.placer,
+            remedies=self._remedies,
+            is_used=KeptRejections.are_used(session.policy),
         )
         self._released = False
         self.turns = Turns(
@@ -150,6 +158,8 @@ class Admission:
         is_ready = gang.retry_at <= session.now
         # The rejection of an equivalent gang is this gang's answer, if it is not backing off.
         rejection = self._rejections.rejection(gang) if is_ready else None
+        if rejection is None and is_ready:
+            rejection = self._repeated(gang)
         if rejection is None:
             session.candidates.take_exempt()  # those of an earlier gang are not part of this answer
             outcome = self._try(gang)
@@ -172,8 +182,28 @@ class Admission:
             )
             if is_ready:
                 self._rejections.record(gang=gang, rejection=rejection)
+                if isinstance(outcome, RejectedByPools) and not is_individual(gang):
+                    self._kept.keep(
+                        gang,
+                        queue=session.queues[gang.queue],
+                        number=session.pending.class_of(gang),
+                        by_pool=outcome.rejections,
+                        answer=rejection,
+                    )
         self._reserve([gang], reason=rejection.reason)
         return rejection
+
+    def _repeated(self, gang: Gang) -> Rejection | None:
+        """Return the rejection of an earlier cycle if it still holds, with its effects."""
+        session = self._session
+        if is_individual(gang) or session.budgets.rejection(gang) is not None:
+            return None
+        kept = self._kept.recall(gang, number=session.pending.class_of(gang))
+        if kept is None:
+            return None
+        session.unmet_demand.reject(gang=gang, rejections=kept.by_pool)
+        self._rejections.record(gang=gang, rejection=kept.answer)
+        return kept.answer
 
     def admit_together(self, group: GangGroup) -> dict[str, Placed | Rejection | Preemption]:
         """Start all gangs of a group or none of them, and return the answers by uid."""
@@ -400,9 +430,11 @@ class Admission:
             sizes: the sizes to try, ascending.
             entitled: the gang borrows nothing that these gangs are entitled to.
         """
+        if not sizes:
+            return None
         session = self._session
         pools = session.pools.select(gang=gang, queue=queue)
-        if not sizes or isinstance(pools, Rejection):
+        if isinstance(pools, Rejection):
             return None
 
         def fits(size: int, *, pool: str) -> bool:

@@ -144,6 +144,7 @@ def _cycle(cycle: CycleInput, *, cache: CycleCache) -> Decisions:
         admitted=admitted,
         cluster=cache.cluster_view(snapshot=snapshot, policy=cycle.policy),
         pending=queued,
+        kept=cache.rejections,
     )
     admission, growth = Admission(session), Growth(session)
     # 2. Repairs come first: a broken gang holds capacity without progress. Then nominated gangs,

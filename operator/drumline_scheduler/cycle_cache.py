@@ -17,6 +17,7 @@ from drumline_scheduler.model import Gang, Policy, Snapshot
 from drumline_scheduler.placement.cluster_view import ClusterView
 from drumline_scheduler.queueing.blocked_cache import BlockedCache
 from drumline_scheduler.queueing.equivalence_classes import EquivalenceClasses
+from drumline_scheduler.queueing.kept_rejections import RejectionStore
 from drumline_scheduler.queueing.pending_gangs import PendingGangs
 from drumline_scheduler.snapshot_cache import SnapshotCache
 
@@ -37,6 +38,7 @@ class CycleCache:
         self._pending = PendingGangs(EquivalenceClasses())
         self._user_limited: frozenset[str] = frozenset()
         self.blocked = BlockedCache()
+        self.rejections = RejectionStore()
         self._what_if: CycleCache | None = None
 
     @property

@@ -30,6 +30,7 @@ from drumline_scheduler.preemption.preemptor import Preemptor
 from drumline_scheduler.preemption.relocation import MoveAllowance
 from drumline_scheduler.preemption.repair import GangRepair
 from drumline_scheduler.queueing.deferral import NONE_DEFERRED, Deferral, deferred_gangs
+from drumline_scheduler.queueing.kept_rejections import RejectionStore
 from drumline_scheduler.queueing.pending_gangs import PendingGangs
 from drumline_scheduler.queueing.rejection_cache import RejectionCache
 from drumline_scheduler.queueing.reservations import Reservations
@@ -64,6 +65,8 @@ class CycleSession:
     """Gangs evicted by earlier cycles that have not left yet. They wait again once they have left.
     """
     rejections: RejectionCache
+    kept: RejectionStore
+    """Rejections of earlier cycles."""
     reservations: Reservations
     sweeps: SweepLimits
     budgets: Budgets
@@ -72,7 +75,12 @@ class CycleSession:
 
 
 def open_session(
-    cycle: CycleInput, *, admitted: AdmittedGangs, cluster: ClusterView, pending: PendingGangs
+    cycle: CycleInput,
+    *,
+    admitted: AdmittedGangs,
+    cluster: ClusterView,
+    pending: PendingGangs,
+    kept: RejectionStore,
 ) -> CycleSession:
     """Open the session of a cycle.
 
@@ -81,6 +89,7 @@ def open_session(
         admitted: the running gangs of its snapshot.
         cluster: the current view of its snapshot.
         pending: its waiting gangs, sorted.
+        kept: rejections of earlier cycles.
     """
     snapshot, policy, now, explain = cycle.snapshot, cycle.policy, cycle.now, cycle.explain
     queues = {queue.name: queue for queue in snapshot.queues}
@@ -98,6 +107,7 @@ def open_session(
     running, strict = snapshot.admitted, policy.waiting is WaitingRule.STRICT
     unmet_demand = UnmetDemand(tree=cluster.quota.tree, strict=strict)
     reservations = Reservations(projection=projection, running=running, policy=policy, now=now)
+    kept.keep_if_same(cluster, cluster.shapes, cluster.quota.tree, pending, explain)
     session = CycleSession(
         policy=policy,
         now=now,
@@ -123,6 +133,7 @@ def open_session(
         pending=pending,
         evicted=admitted.evicted,
         rejections=RejectionCache(pending, deferral=_deferral(cycle, pending=pending)),
+        kept=kept,
         reservations=reservations,
         sweeps=_sweep_limits(running, pending),
         budgets=budgets,

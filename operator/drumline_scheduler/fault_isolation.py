@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Final
 
 from drumline_scheduler.cycle_input import CycleInput
@@ -143,7 +144,6 @@ class _FaultSearch:
     ) -> None:
         self._attempt = attempt
         self._cycle = cycle
-        self._gangs = all_gangs(cycle)
         self._known = known
         self._may_share_a_cause = True
         self.faults: dict[str, GangFault] = {}
@@ -152,6 +152,11 @@ class _FaultSearch:
         """Exceptions so far."""
         self.limits = 0
         """Number of these exceptions that are about a limit of time or steps."""
+
+    @cached_property
+    def _gangs(self) -> dict[str, Gang]:
+        """All gangs by uid. Most cycles raise nothing and do not need them."""
+        return all_gangs(self._cycle)
 
     @property
     def out(self) -> set[str]:

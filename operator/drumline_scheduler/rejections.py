@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from difflib import SequenceMatcher
 from functools import lru_cache
 from heapq import nlargest
+from itertools import repeat
 from operator import add, attrgetter
 from typing import Final
 
@@ -26,6 +28,7 @@ _MOST_CORRECTIONS: Final = 4096
 _NEW: Final = object.__new__
 _KEY: Final[Callable[[Blocked, str], None]] = Blocked.__dict__["key"].__set__
 _UID: Final[Callable[[Blocked, str], None]] = Blocked.__dict__["uid"].__set__
+_UID_OF: Final[Callable[[Gang], str]] = attrgetter("uid")
 _SHARED: Final = [
     (Blocked.__dict__[name].__set__, attrgetter(name))
     for name in (field.name for field in fields(Blocked))
@@ -51,10 +54,10 @@ class Rejection:
         (blocked,) = self.of_all((gang,))
         return blocked
 
-    def of_all(self, gangs: Iterable[Gang]) -> Iterator[Blocked]:
-        """Yield this rejection as the answer to each of some gangs.
+    def of_all(self, gangs: Sequence[Gang]) -> list[Blocked]:
+        """Return this rejection as the answer to each of some gangs.
 
-        There may be thousands of them, so only the fields that differ are written each time.
+        There may be thousands of them, so each field is written for all of them by one loop in C.
         """
         first = Blocked(
             key="",
@@ -67,14 +70,18 @@ class Rejection:
             available=self.available,
             remedy=self.remedy,
         )
-        shared = [(write, read(first)) for write, read in _SHARED]
-        for gang in gangs:
-            blocked = _NEW(Blocked)
-            _KEY(blocked, gang.key)
-            _UID(blocked, gang.uid)
-            for write, value in shared:
-                write(blocked, value)
-            yield _behind_own_pods(blocked) if gang.key in self.blockers else blocked
+        answers = list(map(_NEW, repeat(Blocked, len(gangs))))
+        keys = [gang.key for gang in gangs]
+        columns = [(_KEY, keys), (_UID, map(_UID_OF, gangs))]
+        columns += [(write, repeat(read(first))) for write, read in _SHARED]
+        for write, values in columns:
+            deque(map(write, answers, values), maxlen=0)
+        if not set(self.blockers).isdisjoint(keys):
+            return [
+                _behind_own_pods(answer) if answer.key in self.blockers else answer
+                for answer in answers
+            ]
+        return answers
 
 
 def _behind_own_pods(blocked: Blocked) -> Blocked:

@@ -51,6 +51,7 @@ class Turns:
             borrowing=self._borrowing.lowest,
             passed=lambda gang: gang.uid in self._early or passed(gang),
             closed=closed,
+            keeps_ranks=session.policy.waiting is WaitingRule.BEST_EFFORT,
         )
 
     def __iter__(self) -> Iterator[Gang]:
@@ -60,6 +61,7 @@ class Turns:
     def ask_early(self, gang: Gang) -> None:
         """Record that a gang is asked now, and take it out of the order."""
         self._early.add(gang.uid)
+        self._order.rank_again()
 
     def is_early(self, gang: Gang) -> bool:
         """Return whether a gang was asked before its turn."""

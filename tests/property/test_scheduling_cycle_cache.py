@@ -218,3 +218,104 @@ def test_with_and_without_a_cache_the_decisions_are_equal(seed: int, policy: Pol
         assert decide(CycleInput(**given, pending=life.pending), cache=cache) == fresh
         assert decide(CycleInput(**given, pending=life.pending), cache=cache) == fresh
         life.carry_out(fresh)
+
+
+class FullCluster(Life):
+    """A full cluster in which most gangs are rejected again for the same reasons.
+
+    No gang is of a kind whose rejection is never kept, and most events concern few gangs.
+    """
+
+    QUEUES = (
+        Queue(name="org", nominal={"h100": 2}),
+        Queue(name="research", nominal={"h100": 6}, parent="org", borrowing_limit={"h100": 4}),
+        Queue(name="product", nominal={"h100": 9}, parent="org", lending_limit={"h100": 3}),
+        Queue(name="alone", nominal={"h100": 9}),
+    )
+
+    def __init__(self, chance: Random) -> None:
+        super().__init__(chance)
+        self.queues = self.QUEUES
+        self.snapshot = self._cluster(())
+        for _ in range(8):
+            self._submit()
+
+    def happen(self) -> None:
+        """An event. Half of all cycles follow an arrival or no event at all."""
+        self.now += self.chance.choice([0.0, 1.0, 30.0])
+        if self.chance.random() < 0.2:
+            return
+        self.chance.choice(
+            [
+                self._submit,
+                self._submit,
+                self._submit,
+                self._finish,
+                self._give_up,
+                self._cordon,
+                self._strangers,
+                self._resize,
+                self._hang,
+                self._lose,
+                self._bind,
+                self._finish_and_rename,
+                self._quota,
+                self._rebuild,
+            ]
+        )()
+
+    def _submit(self) -> None:
+        chance = self.chance
+        for _ in range(chance.randrange(1, 5)):
+            self.count += 1
+            self.pending.append(
+                gang(
+                    f"g{self.count:03}",
+                    uid=f"uid-{self.count:03}",
+                    nodes=chance.choice([1, 1, 2, 3]),
+                    queue=chance.choice(["research", "product", "org", "alone"]),
+                    priority=chance.choice([0, 0, 1]),
+                    per_pod=pod(chance.choice([1, 2]), cpu=chance.choice([0, 4])),
+                    required_level=chance.choice([None, None, "rack"]),
+                    queued_at=float(self.count),
+                )
+            )
+
+    def _quota(self) -> None:
+        at = self.chance.randrange(len(self.queues))
+        other = replace(self.queues[at], nominal={"h100": self.chance.randrange(2, 10)})
+        self.queues = (*self.queues[:at], other, *self.queues[at + 1 :])
+        self.snapshot = replace(self.snapshot, queues=self.queues)
+
+    def _resize(self) -> None:
+        at = self.chance.randrange(len(self.nodes))
+        self._renew(at, allocatable=room(self.chance.choice([0, 2, 4]), cpu=8, pods=6))
+
+    def _hang(self) -> None:
+        at = self.chance.randrange(len(self.nodes))
+        self._renew(at, hanging=self.chance.choice([(), ("team/old (finalizer x)",)]))
+
+    def _finish_and_rename(self) -> None:
+        """A job ends, and another one with its name waits."""
+        if self.snapshot.admitted:
+            held = self.chance.choice(self.snapshot.admitted)
+            self._drop(held)
+            self.count += 1
+            self.pending.append(
+                replace(held.gang, uid=f"uid-{self.count:03}", queued_at=float(self.count))
+            )
+
+
+@pytest.mark.parametrize("seed", range(16))
+def test_rejections_that_are_kept_are_those_of_a_cycle_without_a_cache(seed: int) -> None:
+    life, cache, kept = FullCluster(Random(seed)), CycleCache(), 0
+    for _ in range(2 * STEPS):
+        life.happen()
+        given = {"snapshot": life.snapshot, "policy": Policy(), "now": life.now}
+        given["explain"] = seed % 4 > 0
+        fresh = decide(CycleInput(**given, pending=life.pending))
+        before = set(map(id, cache.rejections.by_class.values()))
+        assert decide(CycleInput(**given, pending=life.pending), cache=cache) == fresh
+        kept += len(before & set(map(id, cache.rejections.by_class.values())))
+        life.carry_out(fresh)
+    assert kept > STEPS

@@ -68,11 +68,16 @@ class Allocations(dict[str, Allocation]):
         """Uids by the key of the gang. A deleted job and its successor may share a key."""
         self._before: dict[str, Allocation | None] = {}
         """Allocations at the last `mark`, by uid, for the uids that changed since."""
+        self.log: list[str] = []
+        """Keys of the gangs whose allocation changed, in the order of the changes."""
 
     def __setitem__(self, uid: str, allocation: Allocation) -> None:
         before = self.get(uid)
+        self.log.append(allocation.gang.key)
         self._before.setdefault(uid, before)
         # The line and the key index exist only after their first use. Most cycles need neither.
+        if before is not None and before.gang.key != allocation.gang.key:
+            self.log.append(before.gang.key)
         if self._ordered is not None:
             if before is not None:
                 self._remove(before)
@@ -83,6 +88,7 @@ class Allocations(dict[str, Allocation]):
 
     def __delitem__(self, uid: str) -> None:
         before = self[uid]
+        self.log.append(before.gang.key)
         self._before.setdefault(uid, before)
         if self._ordered is not None:
             self._remove(before)

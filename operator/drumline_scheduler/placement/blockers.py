@@ -127,8 +127,9 @@ def _rank(view: PoolView, allocation: Allocation) -> str:
 
 def hanging_pods(view: PoolView, domain: Domain) -> list[str]:
     """Return the pods in a domain that should have left: `team/old (finalizer x) on n1`."""
-    nodes = view.tree.nodes[domain.start : domain.stop]
-    return [f"{pod} on {node.name}" for node in nodes for pod in node.hanging]
+    hanging = view.tree.hanging
+    inside = sorted(ordinal for ordinal in hanging if domain.start <= ordinal < domain.stop)
+    return [f"{pod} on {view.tree.nodes[i].name}" for i in inside for pod in hanging[i]]
 
 
 def _kept(view: PoolView, own: str, domain: Domain) -> Iterator[Blocker]:

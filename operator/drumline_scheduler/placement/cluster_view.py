@@ -6,7 +6,7 @@ the *projected* view (`projection`).
 A search goes through three caches, because most gangs ask for what another gang has asked for:
 
 1. `_plans`: what a gang asks for (`_request_of`), to the ways to ask for it and their capacities.
-2. `_capacities`: pod shape and role requests, to the capacity of the pool for them.
+2. `shapes`: pod shape and role requests, to the capacity of the pool for them.
 3. `_eligible`: node filter, to the nodes that pass it.
 
 Example: ten gangs of 2 pods with 4 GPUs each, three of which tolerate a taint, make two plans, two
@@ -26,7 +26,7 @@ from drumline_scheduler.model import Gang, Node, NodeOperator, NodeRequirement, 
 from drumline_scheduler.placement.demand_variants import DemandVariant, vacant_positions, variants
 from drumline_scheduler.placement.domain_selection import CapacityIndex
 from drumline_scheduler.placement.eligibility import NodeFilter, node_filter_of
-from drumline_scheduler.placement.pool_view import PoolView
+from drumline_scheduler.placement.pool_view import PoolView, State
 from drumline_scheduler.placement.search import Search
 from drumline_scheduler.placement.slicing import has_whole_slices
 from drumline_scheduler.placement.slots import PodShape, SlotIndex
@@ -46,12 +46,56 @@ _MAX_CELLS: Final = 8_000_000
 Kept = tuple[tuple[int, str], ...]
 
 
+class _Question:
+    """A key that is hashed once. It is looked up several times for each gang in line."""
+
+    __slots__ = ("_hash", "_key")
+
+    def __init__(self, key: Hashable) -> None:
+        self._key = key
+        self._hash = hash(key)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Question) and self._key == other._key
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _SearchPlan:
     """The demand variants and capacities that gangs with equal requests share."""
 
+    question: _Question
     variants: Sequence[DemandVariant]
     capacities: Sequence[CapacityIndex]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExplainedRejection:
+    """The rejection of a gang that holds nothing, and the state of the pool that it describes."""
+
+    rejection: Rejection
+    state: State | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompletedRejection:
+    """A quota rejection that also names gangs whose nodes are needed, and what it depends on."""
+
+    rejection: Rejection
+    quota: Rejection
+    """The rejection for the quota alone."""
+    blockers: tuple[str, ...]
+    """Blockers of the rejection for the nodes."""
+    read: tuple[object, ...]
+    """Allocations and free capacity that were read."""
+
+    def holds_for(
+        self, quota: Rejection, *, more: tuple[str, ...], read: tuple[object, ...]
+    ) -> bool:
+        """Return whether the rejection holds for these two rejections and this capacity."""
+        return self.quota is quota and self.blockers == more and self.read == read
 
 
 class ClusterView:
@@ -60,15 +104,22 @@ class ClusterView:
     def __init__(self, *, pools: dict[str, PoolView], quota: QuotaLedger) -> None:
         self.pools = pools
         self.quota = quota
-        self._capacities: dict[Hashable, CapacityIndex] = {}
+        self.shapes: dict[Hashable, CapacityIndex] = {}
+        """Another object once all capacities were dropped."""
         self._eligible: dict[tuple[str, NodeFilter], list[bool]] = {}
         """Eligible nodes by pool and filter. The indexes keep the lists up to date."""
         self._idle: dict[Hashable, CapacityIndex] = {}
         """Capacities under hypothetical conditions (`what_if`)."""
         self._plans: dict[tuple[str, int, Hashable, Kept], _SearchPlan | Rejection] = {}
+        self._plan_of: dict[int, tuple[Gang, PoolView, int, _SearchPlan]] = {}
+        """The last plan of a gang by its identity, with pool and pods."""
         self.infeasible: dict[Hashable, Rejection | None] = {}
         """Rejections of gangs that hold nothing and do not fit even into the empty pool, by
         question."""
+        self.explained: dict[Hashable, ExplainedRejection] = {}
+        """The last rejection of each question of this and of earlier cycles."""
+        self.completed: dict[Hashable, CompletedRejection] = {}
+        """The last quota rejection of each queue and question, with all its blockers."""
         self._attaching: dict[tuple[str, str], set[str]] = {}
         """Volumes that gangs of this cycle attach beside those of the snapshot, by node and CSI
         driver."""
@@ -102,6 +153,9 @@ class ClusterView:
         same = latest and latest.gang is gang and latest.pods == pods and latest.view is view
         if latest and same and not kept:
             return latest
+        known = None if kept else self._plan_of.get(id(gang))
+        if known is not None and known[0] is gang and known[1] is view and known[2] == pods:
+            return self._search(gang=gang, view=view, pods=pods, plan=known[3])
         key = (pool, pods, _request_of(gang), tuple(sorted(kept.items())))
         plan = self._plans.get(key)
         if plan is None:
@@ -112,16 +166,23 @@ class ClusterView:
                 self._plans[key] = plan
         if isinstance(plan, Rejection):
             return plan
+        if not kept:
+            self._plan_of[id(gang)] = (gang, view, pods, plan)
+        return self._search(gang=gang, view=view, pods=pods, plan=plan, is_new=not kept)
+
+    def _search(
+        self, *, gang: Gang, view: PoolView, pods: int, plan: _SearchPlan, is_new: bool = True
+    ) -> Search:
         search = Search(
             view=view,
             gang=gang,
-            question=key,
+            question=plan.question,
             variants=plan.variants,
             capacities=plan.capacities,
             idle=self._idle,
             pods=pods,
         )
-        if not kept:
+        if is_new:
             self._latest = search
         return search
 
@@ -131,9 +192,11 @@ class ClusterView:
         before = view.tree.nodes[view.ordinal_of[node.name]]
         ordinal = view.renew(node)
         # `used` alone changes often and reaches the indexes by the log. Everything else is rare.
-        if before.allocatable != node.allocatable or not _equally_eligible(before, node):
-            self.infeasible.clear()
-            for capacity in (*self._capacities.values(), *self._idle.values()):
+        is_resized = before.allocatable != node.allocatable
+        if is_resized or before.hides_gpus != node.hides_gpus:
+            self.infeasible.clear()  # nodes out of service count, too
+        if is_resized or not _equally_eligible(before, node):
+            for capacity in (*self.shapes.values(), *self._idle.values()):
                 if capacity.index.tree is view.tree:
                     capacity.renew(ordinal)
 
@@ -142,14 +205,20 @@ class ClusterView:
         self._attaching.clear()
         self._plans = {key: plan for key, plan in self._plans.items() if not key[-1]}
         self._latest = None
-        changes = max((len(view.log) for view in self.pools.values()), default=0)
-        entries = max(len(self._capacities), len(self._plans))
+        if len(self._plan_of) > _MAX_ENTRIES:
+            self._plan_of.clear()
+        views = self.pools.values()
+        changes = max((max(len(v.log), len(v.allocations.log)) for v in views), default=0)
+        entries = max(len(self.shapes), len(self._plans), len(self.completed))
         if changes > _MAX_LOG or entries > _MAX_ENTRIES:
-            self._capacities.clear()
+            self.shapes = {}
             self._idle.clear()
             self._plans.clear()
+            self._plan_of.clear()
             self._eligible.clear()
             self.infeasible.clear()
+            self.explained.clear()
+            self.completed.clear()
             for view in self.pools.values():
                 view.clear_log()
 
@@ -180,12 +249,13 @@ class ClusterView:
             asked = (required_slices[0].level, gang.required_level or "")
             return _infeasible(level=max(asked, key=lambda level: tree.depth_of(level) or 0))
         capacities = [self._capacity(gang=gang, view=view, shape=way.shape) for way in ways]
-        return _SearchPlan(variants=ways, capacities=capacities)
+        key = (view.tree.pool.name, pods, _request_of(gang), tuple(sorted(kept.items())))
+        return _SearchPlan(question=_Question(key), variants=ways, capacities=capacities)
 
     def _capacity(self, *, gang: Gang, view: PoolView, shape: PodShape) -> CapacityIndex:
         requests = tuple(view.axis.request(role.per_pod) for role in gang.roles)
         key = (view.tree.pool.name, shape, requests)
-        if key not in self._capacities:
+        if key not in self.shapes:
             filtered = (view.tree.pool.name, shape.node_filter)
             if filtered not in self._eligible:
                 self._eligible[filtered] = shape.node_filter.eligible(
@@ -201,14 +271,14 @@ class ClusterView:
             )
             if requests:
                 self._bound_frontiers()
-            self._capacities[key] = CapacityIndex(index=index, requests=requests)
-        return self._capacities[key]
+            self.shapes[key] = CapacityIndex(index=index, requests=requests)
+        return self.shapes[key]
 
     def _bound_frontiers(self) -> None:
         """Drop the frontiers once they use too much memory. They are computed again when needed."""
         with_roles = [
             capacity
-            for capacity in (*self._capacities.values(), *self._idle.values())
+            for capacity in (*self.shapes.values(), *self._idle.values())
             if capacity.requests
         ]
         if sum(capacity.cells for capacity in with_roles) > _MAX_CELLS:

@@ -100,7 +100,8 @@ def _infeasible(search: Search, *, helped: bool) -> Rejection | None:
     # The largest domain of the empty pool decides. Ties go to the lowest id, so messages are
     # stable.
     most = search.most(capacity_if_empty(search, all_nodes=True))
-    best = max(search.ids, key=lambda i: (most[i], -i), default=None)
+    ids = search.ids
+    best = _most_of(ids, most) if ids else None
     if best is not None and most[best] >= search.demand.pods:
         return None
     room = 0 if best is None else max(0, most[best])
@@ -224,14 +225,17 @@ def _missing_label(search: Search, *, most: Sequence[int]) -> str | None:
     return None
 
 
-def why_blocked(search: Search, *, names: bool = True) -> Rejection:
+def why_blocked(search: Search, *, names: bool = True, fits_empty: bool = False) -> Rejection:
     """Return the rejection of a gang that has its quota and finds no nodes now.
 
     Args:
         search: the search that failed.
         names: whether to search for blockers, if the end of other gangs would help.
+        fits_empty: True if it is known that the empty pool could hold the gang.
     """
-    return _noting_inexact(search, _blocked(search, names=names and is_exact(search)))
+    never = None if fits_empty else _infeasible(search, helped=True)
+    rejection = never or _blocked(search, names=names and is_exact(search))
+    return _noting_inexact(search, rejection)
 
 
 def _noting_inexact(search: Search, rejection: Rejection) -> Rejection:
@@ -247,9 +251,6 @@ def _noting_inexact(search: Search, rejection: Rejection) -> Rejection:
 
 
 def _blocked(search: Search, *, names: bool) -> Rejection:
-    never = _infeasible(search, helped=True)
-    if never is not None:
-        return never
     # The empty pool could hold the gang. Check whether it can on the eligible nodes.
     wanted = search.demand.pods
     emptied = search.most(capacity_if_empty(search, all_nodes=False))
@@ -307,7 +308,7 @@ def _occupied(*, search: Search, ids: list[int], reason: BlockReason, names: boo
     most = search.most()
     search.index.catch_up()  # pods with a fixed node were taken from it for `most`
     gpus = search.index.gpus[search.depth].tolist()
-    best = max(ids, key=lambda i: (most[i], gpus[i], -i))
+    best = _most_of(ids, most, gpus)
     # 2. Choose the resource that the message is about. Index 0 is GPUs.
     scarce = 0
     if reason is BlockReason.INSUFFICIENT_RESOURCES or not search.total[0]:
@@ -344,6 +345,15 @@ def _occupied(*, search: Search, ids: list[int], reason: BlockReason, names: boo
         available=free,
         remedy=Remedy(kind=RemedyKind.WAIT_FOR, pool=search.view.tree.pool.name),
     )
+
+
+def _most_of(ids: Sequence[int], *columns: Sequence[int]) -> int:
+    """Return the domain with the most in the first column, then in the next one.
+
+    Among equal domains it is the first one. There may be thousands, so the comparison runs in C.
+    """
+    ranks = list(zip(*(map(column.__getitem__, ids) for column in columns), strict=True))
+    return ids[ranks.index(max(ranks))]
 
 
 def _pods_text(search: Search, room: int) -> str:

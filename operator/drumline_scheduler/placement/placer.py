@@ -12,8 +12,9 @@ from typing import Final
 
 from drumline_scheduler.decisions import Placed
 from drumline_scheduler.model import Gang
+from drumline_scheduler.placement.cluster_view import ExplainedRejection
 from drumline_scheduler.placement.explain import never_fits, why_blocked
-from drumline_scheduler.placement.pool_view import PoolView
+from drumline_scheduler.placement.pool_view import PoolView, state_of
 from drumline_scheduler.placement.projection import Projection
 from drumline_scheduler.placement.search import Search
 from drumline_scheduler.rejections import Rejection, counted
@@ -56,11 +57,32 @@ class Placer:
         nodes = search.find()
         if nodes is not None:
             return nodes
-        rejection = why_blocked(search, names=self._explain)
-        if not kept:
+        if kept:
             # The rejection of a repair does not count its own pods: it is valid for this gang only.
-            self._rejected[question] = rejection
+            return why_blocked(search, names=self._explain)
+        rejection = self._rejected[question] = self._why_blocked(search)
         return rejection
+
+    def _why_blocked(self, search: Search) -> Rejection:
+        """Return the rejection of a new gang, from an earlier cycle if the pool is the same."""
+        view, current = search.view, self._projection.current
+        if search.gang.uid in view.allocations:  # its own pods never make room
+            return why_blocked(search, names=self._explain)
+        key, state = (search.question, self._explain), state_of(view)
+        known = current.explained.get(key)
+        if known is not None and known.state == state is not None:
+            return known.rejection
+        fits_empty = current.infeasible.get(search.question, search) is None
+        rejection = why_blocked(search, names=self._explain, fits_empty=fits_empty)
+        if known is not None and known.rejection == rejection:
+            rejection = known.rejection  # those who compare it do so by identity
+        # Gangs that were removed for the explanation are back: the pool is the same as before.
+        current.explained[key] = ExplainedRejection(rejection=rejection, state=state_of(view))
+        return rejection
+
+    def rejection(self, search: Search) -> Rejection | None:
+        """Return the rejection of a search that has failed in this cycle, if it did."""
+        return self._rejected.get(search.question)
 
     def has_room(self, search: Search) -> bool:
         """Return whether a search in the current view finds nodes now."""

@@ -22,6 +22,9 @@ from drumline_scheduler.placement.withheld_capacity import WithheldCapacity
 from drumline_scheduler.resources import NOTHING
 from drumline_scheduler.undo import Undo
 
+State = tuple[int, int]
+"""Lengths of the logs of a pool: changes of its nodes, and of its allocations."""
+
 
 class PoolView:
     """One pool's nodes, their free capacity and the allocations of gangs."""
@@ -147,6 +150,7 @@ class PoolView:
     def clear_log(self) -> None:
         """Forget all changes. The caller drops every index that has read the log."""
         self.log.clear()
+        self.allocations.log.clear()
         self._distinct_of.clear()
 
     def renew(self, node: Node) -> int:
@@ -267,6 +271,19 @@ class PoolView:
             self.log.extend(before)
 
         return undo
+
+
+def state_of(view: PoolView) -> State | None:
+    """Return what is equal while nothing in a pool changes. None while gangs leave or are late."""
+    if view.leaving or view.nominees or view.overdue or view.withheld.amounts:
+        return None
+    return len(view.log), len(view.allocations.log)
+
+
+def changes_since(view: PoolView, state: State) -> tuple[set[int], set[str]]:
+    """Return the nodes, and the keys of the gangs, that may have changed since an earlier state."""
+    nodes, allocations = state
+    return set(view.log[nodes:]), set(view.allocations.log[allocations:])
 
 
 def _nothing() -> None:

@@ -60,6 +60,8 @@ class TopologyTree:
     """The deepest depth that still groups nodes. Below it every domain is a single node."""
     suspicion: dict[int, int]
     """`Node.suspicion` of the nodes that have any, by ordinal."""
+    hanging: dict[int, tuple[str, ...]]
+    """`Node.hanging` of the nodes that have any, by ordinal."""
     _usable: dict[tuple[int, int], Flags] = field(default_factory=dict[tuple[int, int], Flags])
     _labels: list[LabelTable] = field(default_factory=list[LabelTable])
     """The table of the nodes' labels, once it was needed."""
@@ -79,6 +81,9 @@ class TopologyTree:
         self.suspicion.pop(ordinal, None)
         if node.suspicion:
             self.suspicion[ordinal] = node.suspicion
+        self.hanging.pop(ordinal, None)
+        if node.hanging:
+            self.hanging[ordinal] = node.hanging
 
     @property
     def depths(self) -> range:
@@ -176,6 +181,7 @@ def build_tree(*, pool: Pool, nodes: Iterable[Node]) -> TopologyTree:
         domain_of=tuple(np.repeat(i, n).tolist() for i, n in zip(ids, sizes, strict=True)),
         leaf_depth=_leaf_depth(known=known, sizes=sizes),
         suspicion={i: node.suspicion for i, (_, _, node) in enumerate(keyed) if node.suspicion},
+        hanging={i: node.hanging for i, (_, _, node) in enumerate(keyed) if node.hanging},
     )
 
 

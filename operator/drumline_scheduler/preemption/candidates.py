@@ -82,6 +82,8 @@ class Candidates:
 
     def take_exempt(self) -> list[Admitted]:
         """Return the gangs that were permitted but exempt since the last call, by key."""
+        if not self._exempt:  # asked for each gang in line
+            return []
         exempt, self._exempt = self._exempt, {}
         return [exempt[key] for key in sorted(exempt)]
 

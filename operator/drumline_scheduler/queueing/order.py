@@ -49,7 +49,7 @@ _ROOT: Final = -1
 class BorrowingLevels:
     """The levels at which a gang would borrow, by pool, and the lowest of them.
 
-    Equal gangs share an answer until the usage of quota changes. O(pools x depth).
+    An answer is kept until the usage of quota changes. O(pools x depth).
 
     Args:
         quota: usage of quota.
@@ -63,29 +63,31 @@ class BorrowingLevels:
         self._quota = quota
         self._pools = pools
         self._queues = queues
-        self._known: dict[tuple[object, ...], Mapping[str, Above]] = {}
+        self._known: dict[int, tuple[Gang, Mapping[str, Above], Above]] = {}
+        """Levels by pool and the lowest ones, by identity of the gang."""
         self._version = quota.version
 
     def lowest(self, gang: Gang) -> Above:
         """Return the lowest levels of any pool, by branch from the root to the gang's leaf."""
-        path = self._quota.tree.branches[self._quota.tree.leaf_of[gang.queue]].path
-        return min(self._by_pool(gang).values(), default=(0,) * len(path))
+        return self._levels(gang)[2]
 
     def is_higher_in(self, pool: str, *, gang: Gang) -> bool:
         """Return whether the gang would borrow more in this pool than where it borrows least."""
-        levels = self._by_pool(gang)
-        return pool in levels and levels[pool] > min(levels.values())
+        _, levels, lowest = self._levels(gang)
+        return pool in levels and levels[pool] > lowest
 
-    def _by_pool(self, gang: Gang) -> Mapping[str, Above]:
+    def _levels(self, gang: Gang) -> tuple[Gang, Mapping[str, Above], Above]:
         if self._version != self._quota.version:
             self._known.clear()
             self._version = self._quota.version
-        least = gang.gpus_at(gang.sizes[0]) if gang.sizes else gang.gpus
-        wanted = (gang.pool, gang.pools, gang.price_rule, gang.partition)
-        key = (gang.queue, least, gang.gpus, *wanted)
-        if key not in self._known:
-            self._known[key] = self._above(gang, least=least)
-        return self._known[key]
+        known = self._known.get(id(gang))
+        if known is None:
+            least = gang.gpus_at(gang.sizes[0]) if gang.sizes else gang.gpus
+            levels = self._above(gang, least=least)
+            path = self._quota.tree.branches[self._quota.tree.leaf_of[gang.queue]].path
+            known = (gang, levels, min(levels.values(), default=(0,) * len(path)))
+            self._known[id(gang)] = known
+        return known
 
     def _above(self, gang: Gang, *, least: int) -> Mapping[str, Above]:
         leaf, queue = self._quota.tree.leaf_of[gang.queue], self._queues.get(gang.queue)
@@ -154,6 +156,8 @@ class SchedulingOrder:
             (`BorrowingLevels.lowest`).
         passed: returns whether a gang is skipped; asked when it is its turn.
         closed: returns whether the rest of a gang's chain is skipped.
+        keeps_ranks: whether gangs are passed only by turns of their own queue. Then a branch is
+            ranked again only if the usage changes or a gang below it had its turn.
     """
 
     def __init__(
@@ -164,6 +168,7 @@ class SchedulingOrder:
         borrowing: Callable[[Gang], Above],
         passed: Callable[[Gang], bool],
         closed: Callable[[Gang], bool],
+        keeps_ranks: bool = False,
     ) -> None:
         tree, shares = quota.tree, quota.shares
         # Without cohorts and fair shares the order is the one inside a
@@ -185,6 +190,10 @@ class SchedulingOrder:
         _enter_in_parents(branches=branches, tree=tree)
         share = shares.share if shares is not None else _equal_share
         self._order = _FairOrder(branches=branches, share=share, borrowing=borrowing)
+        self._version = quota.version if keeps_ranks else None
+        """Version of the ledger for which the ranks hold. None: ranks are not kept."""
+        self._quota = quota
+        self._paths = [branch.path for branch in tree.branches]
 
     def __iter__(self) -> Iterator[Gang]:
         """Yield the gangs one after the other. Starts in between decide which gang is next."""
@@ -196,6 +205,16 @@ class SchedulingOrder:
             leaf, gang = following
             yield gang
             self._queues[leaf].pop()
+            if self._version == self._quota.version:
+                self._order.forget(self._paths[leaf])
+                continue
+            self._order.current.clear()
+            if self._version is not None:
+                self._version = self._quota.version
+
+    def rank_again(self) -> None:
+        """Rank all branches again, because a gang is asked before its turn."""
+        self._order.current.clear()
 
     def heads(self) -> list[Gang]:
         """Return the next gang of each queue; none if no queue can borrow.
@@ -232,13 +251,20 @@ def _enter_in_parents(*, branches: dict[int, _Branch], tree: QueueTree) -> None:
                 break
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class _FairOrder:
     """Selects the next gang among branches."""
 
     branches: dict[int, _Branch]
     share: Callable[[int], float]
     borrowing: Callable[[Gang], Above]
+    current: dict[int, tuple[_Rank, Gang]] = field(default_factory=dict[int, tuple[_Rank, Gang]])
+    """Next gangs and ranks of branches, while neither the usage nor their gangs change."""
+
+    def forget(self, path: Iterable[int]) -> None:
+        """Rank these branches again, because a gang below them had its turn."""
+        for branch in path:
+            self.current.pop(branch, None)
 
     def sort(self, identity: int, *, depth: int) -> None:
         """Rank the members of a branch and of all branches below it.
@@ -268,11 +294,16 @@ class _FairOrder:
 
     def _next(self, identity: int, *, depth: int) -> tuple[_Rank, Gang] | None:
         """Return the next gang below a branch, and the rank that it gives the branch."""
+        known = self.current.get(identity)
+        if known is not None:
+            return known
         branch = self.branches[identity]
         head = branch.line.head() if branch.line else self._first(identity, depth=depth + 1)
         if head is None:
             return None
-        return (self.borrowing(head)[: depth + 1], self.share(identity), order_key(head)), head
+        rank = (self.borrowing(head)[: depth + 1], self.share(identity), order_key(head))
+        self.current[identity] = rank, head
+        return rank, head
 
     def _first(self, identity: int, *, depth: int) -> Gang | None:
         """Return the next gang of a cohort.

@@ -38,9 +38,14 @@ class PoolSelector:
         self._quota = quota
         self._open: dict[tuple[object, ...], tuple[str, ...]] = {}
         """Names of usable pools, by queue and by everything of a gang that concerns pools."""
+        self._selected: dict[int, tuple[Gang, Queue, tuple[str, ...]]] = {}
+        """Usable pools by identity of a gang, which is asked about several times in a row."""
 
     def select(self, *, gang: Gang, queue: Queue) -> tuple[str, ...] | Rejection:
         """Return the names of the pools to try, in order, or the rejection if there are none."""
+        known = self._selected.get(id(gang))
+        if known is not None and known[0] is gang and known[1] is queue:
+            return known[2]
         names = requested_pools(gang)
         is_surplus = bool(gang.surplus_of)
         key = (
@@ -57,7 +62,11 @@ class PoolSelector:
             if not names:
                 accepted.sort(key=lambda pool: turn_of(pool, gang=gang, queue=queue))
             self._open[key] = tuple(pool.name for pool in accepted)
-        return self._open[key] or self._rejection(gang=gang, queue=queue, names=names)
+        pools = self._open[key]
+        if not pools:
+            return self._rejection(gang=gang, queue=queue, names=names)
+        self._selected[id(gang)] = (gang, queue, pools)
+        return pools
 
     def accepts(self, *, gang: Gang, queue: Queue, pool: str) -> bool:
         """Return whether queue and gang accept a pool, and the pool allows the gang's devices.

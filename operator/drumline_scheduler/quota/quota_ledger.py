@@ -13,6 +13,7 @@ Every question is O(depth of the tree). Only the message of a rejection looks at
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from drumline_scheduler.decisions import Remedy
 from drumline_scheduler.model import (
@@ -28,8 +29,9 @@ from drumline_scheduler.quota.cohorts import CohortQuota, QueueTree
 from drumline_scheduler.quota.fair_sharing import FairShares, QueueHistory, past_of
 from drumline_scheduler.quota.preemption_policy import FairShareWeights, PreemptionClaim
 from drumline_scheduler.quota.quota_rejections import (
+    ExplainedShortage,
     Shortage,
-    exhausted_rejection,
+    explained,
     infeasible_rejection,
     raise_quota,
 )
@@ -37,6 +39,9 @@ from drumline_scheduler.quota.usage import GangUsage, UsageByQueue
 from drumline_scheduler.quota.user_limits import UserLimits, user_limits
 from drumline_scheduler.rejections import Rejection
 from drumline_scheduler.undo import Undo
+
+_MOST_REJECTIONS: Final = 20_000
+"""Number of kept rejections above which all of them are dropped."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -88,18 +93,15 @@ class QuotaLedger:
         self._promised: dict[tuple[str, str], int] = {}
         """Sizes of nominated gangs, by uid and pool."""
         self._scales: dict[str, FairShareWeights] = {}
-        self._rejections: dict[tuple[object, ...], Rejection] = {}
-        """Rejections by the figures that they depend on (`Shortage.question`)."""
-        self._shares_rejections = False
-        """True if a copy with the same usage shares these rejections."""
+        self._rejections: dict[tuple[object, ...], ExplainedShortage] = {}
+        """The last rejection of each request. All copies share them: each entry names the usage
+        for which it holds."""
 
     def copy(self) -> QuotaLedger:
         """Return a ledger with the same usage, without fair shares, to be changed separately."""
         clone = QuotaLedger(self.tree, past=self.past)
         clone._accounts = {pool: account.copy() for pool, account in self._accounts.items()}
-        # Rejections hold for both until one of the ledgers is changed.
-        clone._rejections, clone._shares_rejections = self._rejections, True
-        self._shares_rejections = True
+        clone._rejections = self._rejections
         return clone
 
     def for_cycle(self, *, snapshot: Snapshot, policy: Policy) -> QuotaLedger:
@@ -172,6 +174,7 @@ class QuotaLedger:
             for account in self._accounts.values()
         )
         if self.shares is not None and not moves:
+            self.version += 1
             kept = self._promised.pop((gang.uid, pool), None)
             self.shares.change(leaf=leaf, pool=pool, gang=gang, before=kept, after=size)
             if size is not None:
@@ -214,6 +217,17 @@ class QuotaLedger:
         """
         return infeasible_rejection(self._shortage(gang=gang, pool=pool, gpus=gang.gpus_at(size)))
 
+    def searched(self, *, gang: Gang, pool: str, size: int) -> tuple[int, ...]:
+        """Return the leaves whose gangs decided the last answer of `exhausted`.
+
+        Args:
+            gang: the gang that is charged.
+            pool: name of the pool.
+            size: number of main pods.
+        """
+        gpus = self.needs(gang=gang, pool=pool, size=size)
+        return self._rejections[self._shortage(gang=gang, pool=pool, gpus=gpus).request].searched
+
     def exhausted(self, *, gang: Gang, pool: str, size: int) -> Rejection | None:
         """Return the rejection of a gang that waits for other jobs of its queue, user or cohort.
 
@@ -226,10 +240,12 @@ class QuotaLedger:
             return None
         gpus = self.needs(gang=gang, pool=pool, size=size)
         asked = self._shortage(gang=gang, pool=pool, gpus=gpus)
-        question = asked.question
-        if question not in self._rejections:
-            self._rejections[question] = exhausted_rejection(asked)
-        return self._rejections[question]
+        known = self._rejections.get(asked.request)
+        if known is None or not known.holds_for(asked):
+            if len(self._rejections) >= _MOST_REJECTIONS:
+                self._rejections.clear()
+            known = self._rejections[asked.request] = explained(asked, before=known)
+        return known.rejection
 
     def claim(self, *, gang: Gang, pool: str, size: int, rule: PreemptionRule) -> PreemptionClaim:
         """Return a gang's claim to `size` main pods, against the gangs that hold the quota.
@@ -283,9 +299,6 @@ class QuotaLedger:
     def _write(self, *, pool: str, leaf: int, gang: Gang, size: int | None) -> None:
         """Set the usage of a gang; None: no usage."""
         self.version += 1
-        # A copy still uses the old dictionary, so start a new one instead of clearing it.
-        if self._shares_rejections:
-            self._rejections, self._shares_rejections = {}, False
         account = self.account(pool)
         before = account.usage.usage_of(leaf=leaf, uid=gang.uid)
         gpus = 0 if size is None else gang.gpus_at(size)

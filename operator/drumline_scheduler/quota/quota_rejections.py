@@ -8,13 +8,14 @@ GPUs come first. All resulting blockers are necessary. O(leaves of the tree + ga
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from operator import is_
 
 from drumline_scheduler.decisions import BlockReason, Remedy, RemedyKind
 from drumline_scheduler.model import Queue
 from drumline_scheduler.quota.cohorts import CohortQuota, QueueTree
-from drumline_scheduler.quota.usage import GangUsage, UsageByQueue
+from drumline_scheduler.quota.usage import GangUsage, QueueUsage, UsageByQueue
 from drumline_scheduler.quota.user_limits import UserLimits
 from drumline_scheduler.rejections import Rejection, counted, named
 from drumline_scheduler.undo import Undo, minimal_subset
@@ -45,13 +46,20 @@ class Shortage:
         return self.user_limits.room(leaf=self.leaf, user=self.user) < self.gpus
 
     @property
-    def question(self) -> tuple[object, ...]:
-        """The figures that the rejection depends on while the usage of other queues is the same."""
-        usage = tuple(self.cohorts.usage[branch] for branch in self.cohorts.paths[self.leaf])
+    def request(self) -> tuple[object, ...]:
+        """Equal for requests with the same rejection at any one time."""
         if self.leaf not in self.user_limits.limits:
-            return (self.leaf, self.pool, usage, self.gpus)
-        held = self.user_limits.held(leaf=self.leaf, user=self.user)
-        return (self.leaf, self.pool, usage, self.gpus, self.user, held)
+            return (self.leaf, self.pool, self.gpus)
+        return (self.leaf, self.pool, self.gpus, self.user)
+
+    @property
+    def figures(self) -> tuple[int, ...]:
+        """The usage that limits the request: of the queue and its cohorts, and of the user."""
+        usage = self.cohorts.usage
+        figures = [usage[branch] for branch in self.cohorts.paths[self.leaf]]
+        if self.leaf in self.user_limits.limits:
+            figures.append(self.user_limits.held(leaf=self.leaf, user=self.user))
+        return tuple(figures)
 
     def fits(self) -> bool:
         """Return whether quota and user limit suffice now."""
@@ -125,10 +133,45 @@ def raise_quota(asked: Shortage) -> Remedy | None:
     )
 
 
-def exhausted_rejection(asked: Shortage) -> Rejection:
-    """Return the rejection of a request that has to wait for other jobs to end."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExplainedShortage:
+    """The rejection of a request that has to wait for other jobs, and the usage that it read."""
+
+    rejection: Rejection
+    figures: tuple[int, ...]
+    gangs: tuple[QueueUsage | None, ...]
+    """The gangs among which blockers were searched, by leaf. They are compared by identity."""
+    searched: tuple[int, ...]
+    """These leaves."""
+
+    def holds_for(self, asked: Shortage) -> bool:
+        """Return whether the usage is the same, so that the rejection of the request is, too."""
+        return self.figures == asked.figures and all(
+            map(is_, self.gangs, map(asked.usage.gangs, self.searched))
+        )
+
+
+def explained(asked: Shortage, *, before: ExplainedShortage | None) -> ExplainedShortage:
+    """Return the rejection of a request that has to wait for other jobs to end.
+
+    Args:
+        asked: the request.
+        before: its last rejection. If the new one is equal, the old object is returned.
+    """
+    searched = [asked.leaf]
+    rejection = _exhausted_rejection(asked, blockers=_find_blockers(asked, searched=searched))
+    if before is not None and before.rejection == rejection:
+        rejection = before.rejection
+    return ExplainedShortage(
+        rejection=rejection,
+        figures=asked.figures,
+        gangs=tuple(map(asked.usage.gangs, searched)),
+        searched=tuple(searched),
+    )
+
+
+def _exhausted_rejection(asked: Shortage, *, blockers: Sequence[GangUsage]) -> Rejection:
     # 1. Name the jobs that hold the quota, and pods that should have ended.
-    blockers = _find_blockers(asked)
     gpus_of: Counter[str] = Counter()
     for held in blockers:  # a job may hold more than its places: pods that run on
         gpus_of[held.gang.key] += held.gpus
@@ -204,7 +247,9 @@ def _room_text(asked: Shortage, *, left: int) -> str:
     )
 
 
-def _find_blockers(asked: Shortage) -> list[GangUsage]:
+def _find_blockers(asked: Shortage, *, searched: list[int]) -> list[GangUsage]:
+    """Return the gangs that must end. Add the leaves that are searched beside the own one."""
+
     def leave(held: GangUsage) -> Undo:
         def count(gpus: int) -> None:
             asked.cohorts.add(leaf=held.leaf, gpus=gpus)
@@ -213,10 +258,11 @@ def _find_blockers(asked: Shortage) -> list[GangUsage]:
         count(-held.gpus)
         return lambda: count(held.gpus)
 
-    return minimal_subset(candidates=_blocker_candidates(asked), remove=leave, fits=asked.fits)
+    candidates = _blocker_candidates(asked, searched=searched)
+    return minimal_subset(candidates=candidates, remove=leave, fits=asked.fits)
 
 
-def _blocker_candidates(asked: Shortage) -> Iterator[GangUsage]:
+def _blocker_candidates(asked: Shortage, *, searched: list[int]) -> Iterator[GangUsage]:
     """Yield gangs of the tree whose end may help. Reads the usage while candidates are removed."""
     own = asked.usage.in_eviction_order(asked.leaf)
     if asked.capped:
@@ -225,8 +271,9 @@ def _blocker_candidates(asked: Shortage) -> Iterator[GangUsage]:
     else:
         yield from own
     cohorts = asked.cohorts
-    further = [leaf for leaf in asked.usage.leaves if leaf != asked.leaf]
+    further = [leaf for leaf in asked.tree.leaf_of.values() if leaf != asked.leaf]
     further = [leaf for leaf in further if cohorts.paths[leaf][-1] == asked.root]
+    searched += further
     for leaf in sorted(further, key=lambda leaf: (-cohorts.borrowed(leaf), leaf)):
         for held in asked.usage.in_eviction_order(leaf):
             if cohorts.usage[leaf] <= cohorts.kept[leaf]:

@@ -97,6 +97,10 @@ class UsageByQueue:
         """The leaves with usage now or earlier."""
         return self._usage.keys()
 
+    def gangs(self, leaf: int) -> QueueUsage | None:
+        """Return the gangs of a leaf: the same object until one of them changes."""
+        return self._usage.get(leaf)
+
     def in_eviction_order(self, leaf: int) -> list[GangUsage]:
         """Return the gangs of a leaf with GPUs: lowest priority first, then the largest."""
         usage = self._usage.get(leaf)
