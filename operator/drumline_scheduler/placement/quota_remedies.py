@@ -62,7 +62,7 @@ class QuotaRemedyChecker:
             pool: the name of the pool.
             pods: number of main pods.
         """
-        if not self.are_nodes_asked(rejection):
+        if rejection.remedy is None or not self.are_nodes_asked(rejection):
             return rejection
         search = self.current.search(gang=gang, pool=pool, pods=pods)
         if isinstance(search, Rejection):

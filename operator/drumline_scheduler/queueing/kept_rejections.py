@@ -45,7 +45,7 @@ class _RejectionByPool:
     """The rejection for quota, before blockers on nodes were added. None: only nodes are short."""
     nodes: Rejection | None
     """The rejection for nodes. Of quota and nodes, only the blockers on nodes are shown. None: the
-    gang has nodes, or nobody asked."""
+    gang has nodes, or they do not matter."""
     leaves: tuple[int, ...]
     """The queues whose gangs decided: its own, and those whose gangs may have to end."""
     usage: _Usage
@@ -64,7 +64,7 @@ class KeptRejection:
 
 
 class RejectionStore:
-    """What one cycle keeps for the next one. Empty at first."""
+    """The rejections that one cycle keeps for the next one. Empty at first."""
 
     def __init__(self) -> None:
         self.by_class: dict[int, KeptRejection] = {}
