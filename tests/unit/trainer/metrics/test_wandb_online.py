@@ -164,7 +164,6 @@ def test_a_run_that_continues_appends_to_its_curves(server: Server, tmp_path: Pa
     assert not [path for path in written if KEY.encode() in path.read_bytes()]
 
 
-@pytest.mark.extended
 def test_a_key_that_the_server_refuses_is_a_configuration_error(
     server: Server, tmp_path: Path
 ) -> None:
