@@ -300,9 +300,10 @@ class Learner:
         # The rate follows the number of the step, also if steps are skipped. A resume needs no
         # state for it.
         rate = learning_rate(step, self.workers.config)
-        # Phase 4: update. A skipped step leaves weights and moments as they are.
+        # Phase 4: update. A skipped step leaves weights and moments as they are. Then too the copy
+        # of a save must end here: averages and other workers change weights after this step.
+        checkpointer.finish_copy()
         if totals.finite:
-            checkpointer.finish_copy()  # a save may still copy what the update changes
             self.optimizer.update(gradients, rate=rate)
             self.model.weights.refresh_copies()
         return Update(totals=totals, scale=scale, rate=rate)
