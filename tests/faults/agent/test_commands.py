@@ -280,6 +280,7 @@ async def test_a_launcher_is_not_started_for_each_gpu(pods: Gang) -> None:
 
 
 NESTED = """
+import os
 import subprocess
 workers = dict(os.environ, WORLD_SIZE="1", TORCHELASTIC_RUN_ID="none")
 subprocess.run(["sleep", "600"], env=workers)
