@@ -100,6 +100,20 @@ SPOT_PRICE: Final = Condition(
     unit="$",
     figure=Figure(value=3.44, source=_PRICE),
 )
+CONDITIONS: Final = (
+    GPU_HOURS_PER_FAILURE,
+    PROCESS_SHARE,
+    HANG_SHARE,
+    NODE_REPAIR,
+    SPOT_HOURS,
+    SPOT_NOTICE,
+    SPOT_AWAY,
+    BOOT,
+    BOOT_MISSING,
+    IDLE,
+    PRICE,
+    SPOT_PRICE,
+)
 PRICE_SWING: Final = 0.2
 _BOOT_SPREAD: Final = 0.4
 
