@@ -89,7 +89,7 @@ Print a shell script that completes commands, options and their fixed values.
 
 
 _EPILOG: Final = """\
--n, --namespace, --context, --kubeconfig and --as may stand before or after the command.
+-n, --namespace, --context, --kubeconfig and --as may stand before or after commands that take them.
 
   {program} COMMAND --help   options, examples and exit codes of a command
   {program} --version        version of this program

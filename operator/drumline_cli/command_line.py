@@ -29,6 +29,7 @@ _GLOBAL: Final = frozenset(
     )
 )
 """Options with a value that may stand before the command."""
+_NAMESPACE: Final = frozenset(("-n", "--namespace"))
 _WITHOUT_COMMAND: Final = frozenset(("-h", "--help", "--version"))
 _TAKES_COMMAND: Final = frozenset(("run", "shell", "clone"))
 """Commands that take a command line of the user's after `--`."""
@@ -162,6 +163,9 @@ def _unknown_word(parser: argparse.ArgumentParser, word: str) -> str:
     if not word.startswith("-"):
         return f"unexpected argument {word[:_MAX_SHOWN]!r}"
     spelling = word.partition("=")[0]
+    if spelling in _NAMESPACE:
+        name = parser.prog.rpartition(" ")[2]
+        return f"unknown option {spelling}: {name} works on no single namespace"
     known = [each for action in arguments(parser) for each in action.option_strings]
     near = difflib.get_close_matches(spelling, known, n=1)
     # One suggestion only, since option names are often similar.

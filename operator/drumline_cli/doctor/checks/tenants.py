@@ -134,8 +134,8 @@ def _orphans(
     for queue in sorted({queue for queue, _ in by_queue}):
         running, waiting = by_queue[queue, True], by_queue[queue, False]
         yield CheckFailed(
-            message=f"TrainingQueue {queue} does not exist, but {many(running, 'job')} of it run"
-            f" outside of any quota, and {many(waiting, 'job')} of it wait",
+            message=f"TrainingQueue {queue} does not exist, but jobs name it:"
+            f" {running} running outside of any quota, {waiting} waiting",
             fix=f"create TrainingQueue {queue} again, or delete these jobs",
         )
     for pool, running in sorted(by_pool.items()):
