@@ -112,7 +112,9 @@ class ClusterView:
         """Capacities under hypothetical conditions (`what_if`)."""
         self._plans: dict[tuple[str, int, Hashable, Kept], _SearchPlan | Rejection] = {}
         self._plan_of: dict[int, tuple[Gang, PoolView, int, _SearchPlan]] = {}
-        """The last plan of a gang by its identity, with pool and pods."""
+        """The last plan of a gang by its identity, with pool and pods: gangs of this cycle."""
+        self._plan_before = self._plan_of
+        """The same of gangs of the last cycle, so that gangs that are gone are not kept."""
         self.infeasible: dict[Hashable, Rejection | None] = {}
         """Rejections of gangs that hold nothing and do not fit even into the empty pool, by
         question."""
@@ -153,8 +155,9 @@ class ClusterView:
         same = latest and latest.gang is gang and latest.pods == pods and latest.view is view
         if latest and same and not kept:
             return latest
-        known = None if kept else self._plan_of.get(id(gang))
+        known = None if kept else self._plan_of.get(id(gang)) or self._plan_before.get(id(gang))
         if known is not None and known[0] is gang and known[1] is view and known[2] == pods:
+            self._plan_of[id(gang)] = known
             return self._search(gang=gang, view=view, pods=pods, plan=known[3])
         key = (pool, pods, _request_of(gang), tuple(sorted(kept.items())))
         plan = self._plans.get(key)
@@ -205,8 +208,7 @@ class ClusterView:
         self._attaching.clear()
         self._plans = {key: plan for key, plan in self._plans.items() if not key[-1]}
         self._latest = None
-        if len(self._plan_of) > _MAX_ENTRIES:
-            self._plan_of.clear()
+        self._plan_before, self._plan_of = self._plan_of, {}
         views = self.pools.values()
         changes = max((max(len(v.log), len(v.allocations.log)) for v in views), default=0)
         entries = max(len(self.shapes), len(self._plans), len(self.completed))
@@ -214,7 +216,7 @@ class ClusterView:
             self.shapes = {}
             self._idle.clear()
             self._plans.clear()
-            self._plan_of.clear()
+            self._plan_before = {}
             self._eligible.clear()
             self.infeasible.clear()
             self.explained.clear()
