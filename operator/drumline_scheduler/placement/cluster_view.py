@@ -114,7 +114,7 @@ class ClusterView:
         self._plan_of: dict[int, tuple[Gang, PoolView, int, _SearchPlan]] = {}
         """The last plan of a gang by its identity, with pool and pods: gangs of this cycle."""
         self._plan_before = self._plan_of
-        """The same of gangs of the last cycle, so that gangs that are gone are not kept."""
+        """Plans of the last cycle. Older ones are dropped, so gangs that are gone are not kept."""
         self.infeasible: dict[Hashable, Rejection | None] = {}
         """Rejections of gangs that hold nothing and do not fit even into the empty pool, by
         question."""
