@@ -79,7 +79,8 @@ async def come_and_go(api: FakeApi, number: int) -> frozenset[str]:
     await api.until(lambda: not api.objects("pods"))
     for plural in ("networkpolicies", "secrets", "poddisruptionbudgets", "events"):
         for child in api.objects(plural):  # the garbage collector's work
-            api.remove(plural, "team", child["metadata"]["name"])
+            # An event of a queue is in another namespace than those of jobs.
+            api.remove(plural, child["metadata"]["namespace"], child["metadata"]["name"])
     return frozenset(job["metadata"]["uid"] for job in created)
 
 
