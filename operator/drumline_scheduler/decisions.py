@@ -102,6 +102,17 @@ NEVER_FITS: Final = frozenset(
     }
 )
 """Reasons of a gang that the empty pool could not hold."""
+INDEPENDENT_REASONS: Final = (
+    BlockReason.NODES_UNAVAILABLE,
+    BlockReason.EXCEEDS_CLUSTER,
+    BlockReason.LEVEL_LABEL_MISSING,
+    BlockReason.RESOURCE_NOT_OFFERED,
+    BlockReason.POOL_WITHOUT_NODES,
+    BlockReason.EXCEEDS_QUOTA,
+    BlockReason.NO_QUOTA_IN_POOL,
+    BlockReason.TOPOLOGY_LEVEL_UNKNOWN,
+)
+"""Reasons that the end of another gang does not change, the closest to a start first."""
 
 
 class RemedyKind(StrEnum):

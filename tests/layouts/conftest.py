@@ -1,7 +1,7 @@
 """One pool of ranks for all files; LAYOUT_SEED chooses what they train.
 
-Of what adapters, optimizers and fp16 do in layouts it chooses a third. With LAYOUTS=all
-(`make test-all WHAT=adapters`) nothing is left out.
+The seed chooses a third of the layouts of adapters, optimizers and fp16. With LAYOUTS=all
+(`make test-all WHAT=adapters`) all of them train.
 """
 
 from __future__ import annotations

@@ -61,14 +61,14 @@ class ShardedState:
         self.model.micro_batch_loss(self.batch, self.batch, ()).backward()  # pyright: ignore[reportUnknownMemberType] - untyped in torch
 
     def standstill_seconds(self, checkpoints: Checkpointer, *, step: int) -> float:
-        """How long training stands still for a save that goes on behind it; collective."""
+        """Return the seconds for which a save behind training stops it. Collective."""
         dist.barrier()
         checkpoints.begin(step=step, slices=self.slices, trainer={})
         self.compute_gradients()
         checkpoints.finish_copy()  # the update would follow
         made = None
         while made is None:
-            while not checkpoints.ready:  # this is when training would go on
+            while not checkpoints.ready:  # training would continue meanwhile
                 time.sleep(0.01)
             dist.barrier()
             made = checkpoints.advance()

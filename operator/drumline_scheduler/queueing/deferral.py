@@ -22,7 +22,13 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from drumline_scheduler.decisions import Blocked, BlockReason, Remedy, RemedyKind
+from drumline_scheduler.decisions import (
+    INDEPENDENT_REASONS,
+    Blocked,
+    BlockReason,
+    Remedy,
+    RemedyKind,
+)
 from drumline_scheduler.model import Gang, OrderKey, order_key
 from drumline_scheduler.queueing.groups import group_cost
 from drumline_scheduler.queueing.pending_gangs import PendingGangs
@@ -33,20 +39,6 @@ TRY_BUDGET: Final = 64
 """Units that one namespace may use in a cycle of the operator."""
 _PREEMPTION_UNITS: Final = 2
 """For a gang of a queue that may preempt: its victims are searched."""
-
-_HOLDS_NOBODY: Final = frozenset(
-    {
-        BlockReason.NODES_UNAVAILABLE,
-        BlockReason.EXCEEDS_CLUSTER,
-        BlockReason.LEVEL_LABEL_MISSING,
-        BlockReason.RESOURCE_NOT_OFFERED,
-        BlockReason.POOL_WITHOUT_NODES,
-        BlockReason.EXCEEDS_QUOTA,
-        BlockReason.NO_QUOTA_IN_POOL,
-        BlockReason.TOPOLOGY_LEVEL_UNKNOWN,
-    }
-)
-"""Reasons that the end of another gang does not change."""
 
 GroupKey = tuple[str, str]
 
@@ -161,7 +153,7 @@ def passed_gangs(
         gang = pending.gang(answer.uid)
         is_deferred = answer.reason is BlockReason.NOT_TRIED and answer.uid in before
         for_others = gang.group and answer.reason is BlockReason.WAITING_FOR_GROUP
-        if answer.reason in _HOLDS_NOBODY or is_deferred or for_others:
+        if answer.reason in INDEPENDENT_REASONS or is_deferred or for_others:
             passed.add(answer.uid)
         elif gang.group:
             holding.add((gang.namespace, gang.group))

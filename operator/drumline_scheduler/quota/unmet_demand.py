@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from drumline_scheduler.decisions import BlockReason, Remedy, RemedyKind
+from drumline_scheduler.decisions import INDEPENDENT_REASONS, BlockReason, Remedy, RemedyKind
 from drumline_scheduler.model import Gang
 from drumline_scheduler.quota.cohorts import QueueTree
 from drumline_scheduler.rejections import Rejection
@@ -31,14 +31,7 @@ _NEAREST_FIRST: Final = (
     BlockReason.QUOTA_EXHAUSTED,
     BlockReason.USER_LIMIT,
     BlockReason.BEHIND_HIGHER_PRIORITY,
-    BlockReason.NODES_UNAVAILABLE,
-    BlockReason.EXCEEDS_CLUSTER,
-    BlockReason.LEVEL_LABEL_MISSING,
-    BlockReason.RESOURCE_NOT_OFFERED,
-    BlockReason.POOL_WITHOUT_NODES,
-    BlockReason.EXCEEDS_QUOTA,
-    BlockReason.NO_QUOTA_IN_POOL,
-    BlockReason.TOPOLOGY_LEVEL_UNKNOWN,
+    *INDEPENDENT_REASONS,
 )
 """Order of the reasons, the closest to a start first. Of a gang's rejections by several pools, the
 first in this order is shown."""

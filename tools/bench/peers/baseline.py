@@ -2,7 +2,7 @@
 
 `pods`: TrainingJobs beside batch Jobs, and every job has a pod that runs and ends. `admission`:
 neither side has pods. Kueue gets Workloads, as in its test, and our operator creates no pods
-(`podless`). The bench ends each job so long after its admission, and finishes evictions.
+(`podless`). The bench ends each job once its run time is over, and finishes evictions.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def measure_all(modes: list[str], *, part: int) -> list[Row]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Took:
-    """What a side took for all jobs."""
+    """Times of all jobs of one side."""
 
     seconds: float
     mean_wait: float
@@ -175,7 +175,7 @@ def _now() -> str:
 
 @dataclass(slots=True, kw_only=True)
 class Admitting(Runner):
-    """Ends jobs without pods, so long after their admission."""
+    """Ends jobs without pods once their run time since admission is over."""
 
     admission: Callable[[Json], str]
     end: Callable[[Json], Json]

@@ -1,4 +1,4 @@
-"""The same gang as an object of each peer. Pure."""
+"""Write one gang as the objects of each peer. Pure."""
 
 from __future__ import annotations
 

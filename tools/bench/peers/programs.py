@@ -50,7 +50,7 @@ API_SERVER_FLAGS: Final = (
 QPS: Final = 2000
 """Requests a second that every peer's client may send; as shipped they wait for 50 or more."""
 FAILURES: Final = (load.StalledError, KubeError, ClusterError, ApiStatusError, OSError)
-"""What ends a round, and not the bench."""
+"""Errors that end one round. The bench goes on."""
 SETTLE_SECONDS: Final = 20.0
 _LOG_CHARACTERS: Final = 1500
 _HANG_SECONDS: Final = 120
@@ -58,7 +58,7 @@ _HANG_SECONDS: Final = 120
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Field:
-    """Where a peer runs.
+    """Cluster, operator and folder of a peer's run.
 
     Attributes:
         cluster: the control plane of all sides.
@@ -214,7 +214,7 @@ def volcano(clones: Path) -> Side:
     """Volcano from a clone in `clones/volcano`.
 
     Raises:
-        MissingToolError: there is no clone, or it cannot be built.
+        MissingToolError: the clone is missing or cannot be built.
     """
     clone = clones / "volcano"
     built = built_clone(clone, ("./cmd/scheduler", "./cmd/controller-manager"))
@@ -277,7 +277,7 @@ def kai(clones: Path) -> Side:
     """KAI from a clone in `clones/kai`: its scheduler and its binder.
 
     Raises:
-        MissingToolError: there is no clone, or it cannot be built.
+        MissingToolError: the clone is missing or cannot be built.
     """
     clone = clones / "kai"
     built = built_clone(clone, ("./cmd/scheduler", "./cmd/binder"))
@@ -380,7 +380,7 @@ def built_clone(clone: Path, packages: tuple[str, ...]) -> Path:
     """Return the folder with the programs of a clone, built once for each of its commits.
 
     Raises:
-        MissingToolError: there is no clone, or it cannot be built.
+        MissingToolError: the clone is missing or cannot be built.
     """
     if not (clone / "go.mod").exists():
         raise MissingToolError(f"{clone} is not a clone: set PEERS to a folder with {clone.name}")
