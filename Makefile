@@ -32,7 +32,7 @@ lint: setup  ## style, types, imports between packages, prose, links of the docu
 test: setup  ## every feature, 22 minutes on two cores; PART="unit e2e" for some parts
 	@$(PYTHON) -m tools.suite $(PART)
 
-test-slice: setup  ## a seeded share of the tests that `make test` leaves out; CI runs both
+test-slice: setup  ## types, and a seeded share of the tests that `make test` leaves out; CI runs both
 	@$(PYTHON) -m tools.suite --slice $(PART)
 
 generate: setup  ## crds/, structs of our objects, the chart's rules and boards, docs/*reference.md, docs/values.md, docs/cli-*.schema.json

@@ -1,4 +1,7 @@
-"""Check style, types, imports, prose and links; the exit code is the number of failures."""
+"""Check style, types, imports, prose and links; the exit code is the number of failures.
+
+`python -m tools.lint [style] [types]`
+"""
 
 from __future__ import annotations
 
@@ -6,22 +9,26 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-CHECKS = (
+STYLE = (
     ("ruff", "check", "."),
     ("ruff", "format", "--check", "."),
     ("lint-imports", "--no-cache"),
-    ("pyright", "--warnings"),
     ("python", "-m", "tools.prose"),
     ("zensical", "build", "--strict", "--clean"),
 )
+TYPES = (("pyright", "--warnings"),)
+"""Takes minutes of processor time: `make test` leaves it to `make test-slice`."""
+KINDS = {"style": STYLE, "types": TYPES}
 
 
-def main() -> int:
-    """Run all checks."""
-    return sum(not passes(*check) for check in CHECKS)
+def main(kinds: Sequence[str]) -> int:
+    """Run the checks of these kinds, without one all."""
+    checks = (check for kind in kinds or KINDS for check in KINDS[kind])
+    return sum(not passes(*check) for check in checks)
 
 
 def passes(tool: str, *arguments: str) -> bool:
@@ -41,4 +48,4 @@ def passes(tool: str, *arguments: str) -> bool:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

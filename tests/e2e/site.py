@@ -13,6 +13,7 @@ from tests.patience import HANG_SECONDS
 from tools import install
 from tools.cluster import Cluster, kubectl
 from tools.cluster.images import TRAINER_IMAGE
+from tools.install import SYSTEM_NAMESPACE
 
 POOL = "gpus"
 QUEUE = "research"
@@ -100,3 +101,15 @@ def close_site(site: Site) -> None:
         site.kube.delete("trainingjobs", job["metadata"]["name"], site.namespace)
     site.kube.wait_all("pods", site.namespace, lambda pods: not pods, seconds=HANG_SECONDS)
     kubectl(site.cluster, "delete", "namespace", site.namespace, "--wait=false")
+
+
+def assert_restricted(site: Site, job: str) -> None:
+    """All pods are under the restricted level, those of a job have no token of the API server."""
+    for pod in site.pods(job):
+        assert not any("kube-api-access" in volume["name"] for volume in pod["spec"]["volumes"])
+    for name in (site.namespace, SYSTEM_NAMESPACE):
+        labels = site.kube.get("namespaces", name)["metadata"]["labels"]
+        assert labels["pod-security.kubernetes.io/enforce"] == "restricted"
+    operators = site.kube.list("pods", SYSTEM_NAMESPACE, labels="app.kubernetes.io/name=drumline")
+    ready = [pod["status"]["containerStatuses"][0]["ready"] for pod in operators]
+    assert ready == [True] * len(operators) != []

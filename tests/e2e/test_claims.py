@@ -18,7 +18,7 @@ from tools.cluster.binaries import ensure_binaries
 from tools.cluster.images import TRAINER_IMAGE
 from tools.install import SITE_PACKAGES_CLAIM
 
-pytestmark = pytest.mark.extended(keep=1)
+pytestmark = pytest.mark.extended(keep=2, of="commands in pods")
 
 
 @pytest.fixture

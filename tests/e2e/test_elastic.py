@@ -14,6 +14,8 @@ from tests.e2e.site import Site
 from tests.kube import Json
 from tools.cluster.nodes import boot, power_off
 
+pytestmark = pytest.mark.extended
+
 STEPS = 80
 BATCH = 12
 """Divides by 6, 4 and 2 ranks."""
@@ -120,7 +122,6 @@ def test_every_sample_is_used_exactly_once(story: Story) -> None:
     }
 
 
-@pytest.mark.extended
 def test_losses_stay_within_the_tolerance_of_the_undisturbed_run(
     story: Story, reference: Rehearsal
 ) -> None:

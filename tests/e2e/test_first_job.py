@@ -6,7 +6,9 @@ import re
 import shlex
 from pathlib import Path
 
-from tests.e2e.site import Site
+import pytest
+
+from tests.e2e.site import Site, assert_restricted
 from tests.kube import Json
 from tools.cluster import kubectl
 
@@ -26,6 +28,7 @@ def commands() -> list[list[str]]:
     return [shlex.split(line) for line in block.splitlines()]
 
 
+@pytest.mark.extended(keep=1, of="first training")
 def test_the_commands_of_the_first_job_print_what_the_page_says(site: Site) -> None:
     def run(command: list[str]) -> list[str]:
         program, *arguments = command
@@ -41,6 +44,7 @@ def test_the_commands_of_the_first_job_print_what_the_page_says(site: Site) -> N
     assert row.split()[:3] == ["first-job", "research", "Running"]
     written = "\n".join(run(logs))
     assert LOG_LINE.search(written), written
+    assert_restricted(site, "first-job")
 
 
 def step(job: Json | None) -> int:

@@ -22,7 +22,7 @@ from tools.cluster.control_plane import SERVICE_ADDRESS
 from tools.cluster.images import TRAINER_IMAGE
 from tools.cluster.network import fabric_netns
 
-pytestmark = pytest.mark.extended(keep=1)
+pytestmark = pytest.mark.extended(keep=2, of="commands in pods")
 
 KEYS = {"AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "of-this-test"}
 GATEWAY = "10.90.0.254"

@@ -25,7 +25,7 @@ from tools.cluster.control_plane import SERVICE_ADDRESS
 from tools.cluster.images import TRAINER_IMAGE
 from tools.cluster.network import fabric_netns
 
-pytestmark = pytest.mark.extended(keep=1)
+pytestmark = pytest.mark.extended(keep=2, of="commands in pods")
 
 SECONDS = 180.0
 API = f"https://{SERVICE_ADDRESS}:443"

@@ -9,7 +9,7 @@ import pytest
 from tests.e2e.site import Site
 from tests.kube import Json, phase_is, reason_is
 
-pytestmark = pytest.mark.extended(keep=1)
+pytestmark = pytest.mark.extended(keep=2, of="commands in pods")
 
 MOUNT = {"name": "volume", "mountPath": "/volume"}
 ONE_START = {"maxFailedStarts": 1}

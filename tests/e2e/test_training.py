@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import pytest
 
-from tests.e2e.site import SLEEPER, Site
+from tests.e2e.site import SLEEPER, Site, assert_restricted
 from tests.kube import Json, phase_is, reason_is
 from tools.cluster import ClusterError, kubectl
 from tools.install import SYSTEM_NAMESPACE
@@ -24,6 +24,7 @@ def first(stage: Site) -> Json:
     return stage.finish("first")
 
 
+@pytest.mark.extended(keep=1, of="first training")
 def test_ten_lines_train_the_model_and_leave_verified_checkpoints(stage: Site, first: Json) -> None:
     assert first["step"] == first["totalSteps"] == 60
     losses = stage.losses("first")
@@ -45,18 +46,7 @@ def test_ten_lines_train_the_model_and_leave_verified_checkpoints(stage: Site, f
     assert {"agent_ready", "record_accepted", "ranks_started", "finished"} <= {
         event["event"] for event in events
     }
-
-
-@pytest.mark.usefixtures("first")
-def test_everything_runs_under_the_restricted_level_and_without_a_token(stage: Site) -> None:
-    for pod in stage.pods("first"):
-        assert not any("kube-api-access" in volume["name"] for volume in pod["spec"]["volumes"])
-    for name in (stage.namespace, SYSTEM_NAMESPACE):
-        labels = stage.kube.get("namespaces", name)["metadata"]["labels"]
-        assert labels["pod-security.kubernetes.io/enforce"] == "restricted"
-    operators = stage.kube.list("pods", SYSTEM_NAMESPACE, labels="app.kubernetes.io/name=drumline")
-    ready = [pod["status"]["containerStatuses"][0]["ready"] for pod in operators]
-    assert ready == [True] * len(operators) != []
+    assert_restricted(stage, "first")
 
 
 @pytest.mark.extended

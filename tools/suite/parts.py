@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from tests.seeds import seed_of
 from tools import lint
-from tools.suite.selection import ESSENTIAL, SEED_VARIABLE
+from tools.suite.selection import ESSENTIAL, SEED_VARIABLE, SLICE
 
 PYTEST = (sys.executable, "-m", "pytest", "-q")
 
@@ -164,10 +164,19 @@ PARTS = (
     ),
     Part(
         name="lint",
-        budget_minutes=4,
-        command=(sys.executable, "-m", "tools.lint"),
-        checks=len(lint.CHECKS),
+        budget_minutes=1,
+        command=(sys.executable, "-m", "tools.lint", "style"),
+        checks=len(lint.STYLE),
         niceness=19,
+    ),
+    # three minutes of a processor; `make check` has those of changed modules
+    Part(
+        name="types",
+        budget_minutes=6,
+        command=(sys.executable, "-m", "tools.lint", "types"),
+        checks=len(lint.TYPES),
+        niceness=19,
+        choice=SLICE,
     ),
 )
 
@@ -175,7 +184,7 @@ PARTS = (
 def chosen(names: Sequence[str], *, choice: str = ESSENTIAL) -> list[Part]:
     """Return the named parts and the part they need, or all parts.
 
-    Without the essential tests the checks of commands are left out, too.
+    Unless it is named, a command runs with one choice of tests alone.
 
     Raises:
         LookupError: There is no such part; the message names those there are.
@@ -186,7 +195,7 @@ def chosen(names: Sequence[str], *, choice: str = ESSENTIAL) -> list[Part]:
     parts = [
         replace(part, choice=choice)
         for part in PARTS
-        if (not names or part.name in names) and (choice == ESSENTIAL or not part.command)
+        if part.name in names or not (names or (part.command and part.choice != choice))
     ]
     binaries = PARTS[0]
     if binaries not in parts and any(part.needs_binaries for part in parts):

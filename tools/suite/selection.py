@@ -4,6 +4,7 @@ A test is in `make test` unless it is marked:
 
     @pytest.mark.extended            # a test, a parameter, or a module with `pytestmark`
     @pytest.mark.extended(keep=3)    # three of them, picked by the seed, are in `make test`
+    @pytest.mark.extended(keep=3, of="pods")    # three of all tests that name `pods`, in any file
 
 `make test-slice` runs one in `SHARE` of the others. Consecutive seeds pick different ones: after
 `SHARE` seeds every test has run. A module that is marked without `keep` runs as a whole, since its
@@ -49,7 +50,7 @@ def _extended(items: Sequence[pytest.Item], *, seed: int) -> dict[str, str]:
     kept: dict[str, int] = {}
     for item in items:
         for node, mark in item.iter_markers_with_node(MARK):
-            group = node.nodeid.partition("[")[0]
+            group = mark.kwargs.get("of") or node.nodeid.partition("[")[0]
             groups[group].append(item.nodeid)
             kept[group] = mark.kwargs.get("keep", 0)
             break

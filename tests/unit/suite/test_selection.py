@@ -53,6 +53,22 @@ def test_one(): pass
 def test_two(): pass
 """
 NO_PLUGINS = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+POOLS = [
+    """
+import pytest
+
+@pytest.mark.extended(keep=2, of="pool")
+@pytest.mark.parametrize("number", range(3))
+def test_pooled(number): pass
+""",
+    """
+import pytest
+
+pytestmark = pytest.mark.extended(keep=2, of="pool")
+
+def test_pooled_too(): pass
+""",
+]
 STORY = """
 import pytest
 
@@ -67,6 +83,7 @@ ALWAYS = {"test_file.py::test_always", "test_file.py::test_a_parameter[a]"}
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     files = {"conftest": CONFTEST, "test_file": FILE, "test_module": MODULE, "test_story": STORY}
+    files |= {f"test_pool_{index}": text for index, text in enumerate(POOLS)}
     for name, text in files.items():
         (tmp_path / f"{name}.py").write_text(text)
     return tmp_path
@@ -93,12 +110,20 @@ def chosen(folder: Path, *runs: tuple[str, int]) -> list[set[str]]:
 def test_make_test_and_the_extended_tests_are_all_tests(folder: Path) -> None:
     everything, essential, extended = chosen(folder, ("all", 5), ("essential", 5), ("extended", 5))
     assert extended == everything - essential
-    assert len(everything) == 22
+    assert len(everything) == 26
     assert essential > ALWAYS
     in_groups = essential - ALWAYS
     assert sum("test_many" in name for name in in_groups) == 2
     assert sum("test_module" in name for name in in_groups) == 1
-    assert len(in_groups) == 3
+    assert sum("test_pooled" in name for name in in_groups) == 2
+    assert len(in_groups) == 5
+
+
+def test_tests_of_a_pool_take_turns_across_files(folder: Path) -> None:
+    of_two = chosen(folder, ("essential", 0), ("essential", 1))
+    pooled = [{name for name in names if "test_pooled" in name} for names in of_two]
+    assert [len(names) for names in pooled] == [2, 2]
+    assert len(pooled[0] | pooled[1]) == 4
 
 
 def test_consecutive_seeds_run_every_extended_test(folder: Path) -> None:
