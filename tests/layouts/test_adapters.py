@@ -29,7 +29,7 @@ FOUR_BITS: dict[str, Any] = {
 """Each of two ranks has whole blocks of every weight."""
 BF16_TOLERANCE = FP8_TOLERANCE = 2e-2
 
-pytestmark = [pytest.mark.gloo, pytest.mark.extended(keep=1)]
+pytestmark = [pytest.mark.gloo, pytest.mark.extended(keep=2, of="kinds of layout")]
 
 
 def case(data: str = "ddp", *, model: str = "untied", **changes: Any) -> Case:

@@ -27,7 +27,7 @@ CUT = Case(data="zero1", model="deepseek", tensor=2)
 COPIES = Case(data="ddp", model="deepseek", accumulation=2)
 MOVING = {"model": {"routing": {"correction_rate": 0.01}}}
 
-pytestmark = [pytest.mark.gloo, pytest.mark.extended(keep=1)]
+pytestmark = [pytest.mark.gloo, pytest.mark.extended(keep=2, of="kinds of layout")]
 
 
 @pytest.fixture(scope="module")

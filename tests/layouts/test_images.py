@@ -17,7 +17,7 @@ from tests.layouts.images import CHANNELS, CLASSES, SIDE, write_images
 from tests.layouts.judge import failings
 from tests.layouts.runs import Runs
 
-pytestmark = [pytest.mark.gloo, pytest.mark.extended(keep=1)]
+pytestmark = [pytest.mark.gloo, pytest.mark.extended(keep=2, of="kinds of layout")]
 
 
 CASES = [

@@ -44,13 +44,13 @@ def effort_of_change(before: Case, after: Case) -> int:
     return after.effort + (before.effort if after.layers > before.layers else 0)
 
 
-@pytest.mark.extended(keep=3)
+@pytest.mark.extended(keep=2)
 @pytest.mark.parametrize("case", CASES, ids=names(CASES))
 def test_a_layout_trains_what_one_process_trains(runs: Runs, case: Case) -> None:
     assert failings(runs.whole(case), runs.plain(case)) == []
 
 
-@pytest.mark.extended(keep=1)
+@pytest.mark.extended(keep=1, of="changes of layout")
 @pytest.mark.parametrize(
     ("before", "after"),
     changes_of_layout(),
@@ -61,13 +61,13 @@ def test_what_one_layout_saved_another_goes_on_from(runs: Runs, before: Case, af
     assert failings(runs.resumed(before, after), runs.plain(expected)) == []
 
 
-@pytest.mark.extended(keep=1)
+@pytest.mark.extended(keep=1, of="changes of layout")
 @pytest.mark.parametrize("case", RESTARTS, ids=names(RESTARTS))
 def test_a_restart_in_the_same_layout_is_bitwise(runs: Runs, case: Case) -> None:
     assert runs.resumed(case, case).same_bits(runs.whole(case))
 
 
-@pytest.mark.extended(keep=1)
+@pytest.mark.extended(keep=1, of="changes of layout")
 @pytest.mark.parametrize("case", LOW_PRECISION, ids=names(LOW_PRECISION))
 def test_bf16_follows_fp32_in_every_layout(runs: Runs, case: Case) -> None:
     got = runs.whole(case, precision="bf16")

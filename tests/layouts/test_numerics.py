@@ -22,7 +22,7 @@ FP16 = {"precision": "fp16"}
 FP16_TOLERANCE = 2e-2
 OVERFLOW, LAST = 7, 10
 
-pytestmark = [pytest.mark.gloo, pytest.mark.extended(keep=1)]
+pytestmark = [pytest.mark.gloo, pytest.mark.extended(keep=2, of="kinds of layout")]
 
 
 def case(data: str, model: str, **settings: Any) -> Case:

@@ -13,7 +13,7 @@ from tests.layouts.jobs import train, train_in_small_parts
 from tests.layouts.runs import Runs
 from tests.layouts.test_numerics import Case, case
 
-pytestmark = pytest.mark.extended(keep=1)
+pytestmark = pytest.mark.extended(keep=2, of="kinds of layout")
 
 STEPS = 4
 PATHS = ("offload_optimizer", "offload_parameters", "offload_activations")

@@ -75,7 +75,7 @@ def test_a_setting_meets_every_kind_of_data_parallelism_and_every_schedule() -> 
     assert {cell.case.model for cell in cells} == set(MODELS)
 
 
-@pytest.mark.extended(keep=2)
+@pytest.mark.extended(keep=1)
 @pytest.mark.gloo
 @pytest.mark.parametrize("cell", sampled_cells(), ids=lambda cell: cell.name)
 def test_a_setting_trains_in_a_layout_what_it_trains_in_one_process(runs: Runs, cell: Cell) -> None:

@@ -31,7 +31,7 @@ def slice_id(cell: Cell) -> str:
     return f"seed {SEED}: {cell.name}"
 
 
-@pytest.mark.extended(keep=5)
+@pytest.mark.extended(keep=3)
 @pytest.mark.parametrize("cell", sample(every_cell(), seed=SEED, count=CELLS), ids=slice_id)
 async def test_a_cell_of_the_matrix_is_green(
     cell: Cell, starter: WarmStarter, undisturbed: Observation
@@ -54,7 +54,7 @@ def a_stuck_kernel() -> Cell:
     return stuck[SEED % len(stuck)]
 
 
-@pytest.mark.extended(keep=1)
+@pytest.mark.extended(keep=1, of="matrix elsewhere")
 @pytest.mark.parametrize(
     "cell", [*with_survivors()[:CELLS_ON_NCCL], a_stuck_kernel()], ids=slice_id
 )
@@ -68,7 +68,7 @@ async def test_a_cell_is_green_on_the_stand_in_for_nccl(
     assert [failing for failing in result.failings if A_MATTER_OF_TIME not in failing] == []
 
 
-@pytest.mark.extended(keep=1)
+@pytest.mark.extended(keep=1, of="matrix elsewhere")
 @pytest.mark.parametrize("mutant", MUTANTS)
 async def test_a_trainer_that_restores_wrongly_makes_a_cell_red(
     mutant: str, starter: WarmStarter, undisturbed: Observation

@@ -157,6 +157,7 @@ async def test_a_cut_stream_is_resumed_without_a_new_list(
         assert informer.relists_total == 1
 
 
+@pytest.mark.extended(keep=1, of="restarts of the API server")
 async def test_it_goes_on_after_a_restart_of_the_api_server(
     control_plane: Cluster, client: KubeClient, namespace: str
 ) -> None:
@@ -169,6 +170,7 @@ async def test_it_goes_on_after_a_restart_of_the_api_server(
     assert events == [(Change.ADDED, "b")]
 
 
+@pytest.mark.extended(keep=1, of="restarts of the API server")
 async def test_what_was_deleted_unseen_and_compacted_away_is_reported_as_deleted(
     control_plane: Cluster,
     client: KubeClient,

@@ -34,6 +34,11 @@ HIGH_CLASS = {
 }
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that bring operators of their own come last: the shared one stops once."""
+    items.sort(key=lambda item: "no_operator" in getattr(item, "fixturenames", ()))
+
+
 @pytest.fixture(scope="session")
 def api(control_plane: Cluster) -> Iterator[Kube]:
     """The API server with our CRDs and what the chart brings besides the operator."""

@@ -7,7 +7,7 @@ import pytest
 from tests.integration.operator.conftest import HIGH, HIGH_CLASS, Site
 from tests.kube import Json, phase_is, reason_is
 
-pytestmark = [pytest.mark.usefixtures("operator"), pytest.mark.extended(keep=2)]
+pytestmark = [pytest.mark.usefixtures("operator"), pytest.mark.extended(keep=1)]
 
 
 def limit_queue(site: Site, gpus: int) -> None:

@@ -21,7 +21,7 @@ from tests.kube import Kube, phase_is
 from tests.operator_process import ROOT
 from tests.patience import HANG_SECONDS
 
-pytestmark = [pytest.mark.usefixtures("operator"), pytest.mark.extended(keep=2)]
+pytestmark = [pytest.mark.usefixtures("operator"), pytest.mark.extended(keep=1)]
 
 
 class ArchiverProcess:

@@ -45,7 +45,7 @@ from tests.integration.operator.trainers import Trainers
 from tests.kube import Json, Kube, phase_is, ready, reason_is
 from tests.operator_process import is_established
 
-pytestmark = [pytest.mark.usefixtures("operator"), pytest.mark.extended(keep=2)]
+pytestmark = [pytest.mark.usefixtures("operator"), pytest.mark.extended(keep=1)]
 
 SCALE_UP_SECONDS = AGE_SECONDS + SCAN_SECONDS
 """After so long what can be had is there."""

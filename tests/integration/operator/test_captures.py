@@ -16,7 +16,10 @@ from tests.integration.operator.conftest import Site
 from tests.kube import Kube, phase_is, reason_is
 from tests.operator_process import ROOT, OperatorProcess
 
-pytestmark = pytest.mark.usefixtures("no_operator")
+pytestmark = [
+    pytest.mark.usefixtures("no_operator"),
+    pytest.mark.extended(keep=4, of="operators of a test"),
+]
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 from tests.integration.operator.conftest import Site
 from tests.kube import phase_is, reason_is
 
-pytestmark = [pytest.mark.usefixtures("operator"), pytest.mark.extended(keep=2)]
+pytestmark = [pytest.mark.usefixtures("operator"), pytest.mark.extended(keep=1)]
 
 ALL: dict[str, Any] = {"nodes": 1, "gpusPerNode": 8}
 

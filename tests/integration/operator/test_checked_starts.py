@@ -11,7 +11,7 @@ from tests.integration.operator.conftest import HIGH, HIGH_CLASS, Site
 from tests.kube import Json, Kube, phase_is
 from tests.texts import missing
 
-pytestmark = [pytest.mark.usefixtures("operator"), pytest.mark.extended(keep=2)]
+pytestmark = [pytest.mark.usefixtures("operator"), pytest.mark.extended(keep=1)]
 
 TEMPLATE = {"image": "any:1", "command": ["true"], "terminationGracePeriodSeconds": 1}
 CLAIM = {"name": "data", "persistentVolumeClaim": {"claimName": "dta"}}

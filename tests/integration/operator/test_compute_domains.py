@@ -14,7 +14,10 @@ from tests.integration.operator.dra import allocating_operator
 from tests.kube import Json, Kube, phase_is, reason_is
 from tests.operator_process import OperatorProcess
 
-pytestmark = [pytest.mark.usefixtures("no_operator"), pytest.mark.extended(keep=1)]
+pytestmark = [
+    pytest.mark.usefixtures("no_operator"),
+    pytest.mark.extended(keep=4, of="operators of a test"),
+]
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from tests.kube import Kube, phase_is
 from tests.operator_process import OperatorProcess
 from tests.patience import HANG_SECONDS
 
-pytestmark = [pytest.mark.usefixtures("no_operator"), pytest.mark.extended(keep=3)]
+pytestmark = [pytest.mark.usefixtures("no_operator"), pytest.mark.extended(keep=2)]
 
 LIFE_WRITES = 20
 """At least so many writes about the job and its children make up the life below."""
@@ -140,7 +140,7 @@ def started(operator: OperatorProcess) -> None:
         operator.start()
 
 
-@pytest.mark.extended(keep=1)
+@pytest.mark.extended(keep=1, of="crashes")
 @pytest.mark.parametrize(("write", "before"), chosen(last=LIFE_WRITES))
 def test_a_crash_at_a_write_leaves_the_state_of_an_undisturbed_life(
     site: Site, proxy: Proxy, proxied: OperatorProcess, write: int, before: bool
@@ -186,7 +186,7 @@ def assert_replaced_alone(site: Site, proxy: Proxy) -> None:
     assert created(site, proxy) == 4
 
 
-@pytest.mark.extended(keep=1)
+@pytest.mark.extended(keep=1, of="crashes")
 @pytest.mark.parametrize(("write", "before"), chosen(first=9, last=LOSS_WRITES, slice_size=3))
 def test_a_crash_while_a_member_is_replaced_replaces_it_once(
     site: Site, proxy: Proxy, proxied: OperatorProcess, write: int, before: bool
@@ -246,7 +246,7 @@ def test_what_it_costs_to_give_way(site: Site, proxy: Proxy, proxied: OperatorPr
     assert 2 * 2 + 3 <= made["trainingjobs/status"] <= 2 * 2 + 4
 
 
-@pytest.mark.extended(keep=1)
+@pytest.mark.extended(keep=1, of="crashes")
 @pytest.mark.parametrize(("write", "before"), chosen(first=10, last=YIELD_WRITES, slice_size=5))
 def test_a_crash_during_a_preemption_asks_once_and_loses_nothing(
     site: Site, proxy: Proxy, proxied: OperatorProcess, write: int, before: bool

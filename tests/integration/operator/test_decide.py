@@ -55,6 +55,7 @@ def nodes_of(job: Json) -> list[str]:
     return [places.get("prefix", "") + rest for rest in places["nodes"]]
 
 
+@pytest.mark.extended(keep=4, of="operators of a test")
 @pytest.mark.usefixtures("no_operator")
 def test_the_operator_does_what_decide_printed(
     site: Site, api: Kube, control_plane: Cluster, tmp_path: Path

@@ -15,7 +15,7 @@ from tests.integration.operator.trainers import Trainers
 from tests.kube import Json, phase_is, ready
 from tools.cluster.rest import ApiStatusError
 
-pytestmark = pytest.mark.usefixtures("operator")
+pytestmark = [pytest.mark.usefixtures("operator"), pytest.mark.extended(keep=4)]
 
 TOO_MANY_REQUESTS = 429
 
@@ -118,7 +118,7 @@ def announce(site: Site, node: str, component: Component) -> None:
         site.kube.patch_status("nodes", node, body, None)
 
 
-@pytest.mark.extended(keep=2)
+@pytest.mark.extended(keep=1)
 @pytest.mark.parametrize("name", components())
 def test_a_node_that_announces_its_end_is_left_before_it_goes(gang: Trainers, name: str) -> None:
     component, site, before = components()[name], gang.site, gang.uids()

@@ -9,7 +9,10 @@ import pytest
 from tests.integration.operator.conftest import Site
 from tests.kube import Json, phase_is, reason_is
 
-pytestmark = [pytest.mark.usefixtures("operator"), pytest.mark.extended(keep=1)]
+pytestmark = [
+    pytest.mark.usefixtures("operator"),
+    pytest.mark.extended(keep=5, of="corners of a cluster"),
+]
 
 
 def status_of(job: Json | None) -> Json:

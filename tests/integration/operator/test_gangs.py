@@ -12,7 +12,7 @@ from tests.kube import Json, phase_is, ready, reason_is
 from tools.cluster.kwok import fake_node
 from tools.cluster.rest import ApiStatusError
 
-pytestmark = [pytest.mark.usefixtures("operator"), pytest.mark.extended(keep=4)]
+pytestmark = [pytest.mark.usefixtures("operator"), pytest.mark.extended(keep=3)]
 
 
 def nodes_of(pods: list[Json]) -> set[str]:

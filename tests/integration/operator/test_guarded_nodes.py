@@ -25,7 +25,10 @@ from tests.kube import Json, Kube
 from tests.operator_process import OperatorProcess
 from tools.cluster.rest import ApiStatusError
 
-pytestmark = [pytest.mark.usefixtures("no_operator"), pytest.mark.extended(keep=1)]
+pytestmark = [
+    pytest.mark.usefixtures("no_operator"),
+    pytest.mark.extended(keep=4, of="operators of a test"),
+]
 
 ROUNDS = int(os.environ.get("DRUMLINE_RACE_ROUNDS") or 2)
 SEED = int(os.environ.get("DRUMLINE_RACE_SEED") or 17)

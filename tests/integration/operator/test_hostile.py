@@ -12,7 +12,10 @@ from drumline_api.spec_policy import NAME, spec_policy
 from tests.integration.operator.conftest import Site, once_allowed
 from tests.kube import Kube, phase_is, reason_is
 
-pytestmark = [pytest.mark.usefixtures("operator"), pytest.mark.extended(keep=1)]
+pytestmark = [
+    pytest.mark.usefixtures("operator"),
+    pytest.mark.extended(keep=5, of="corners of a cluster"),
+]
 
 NBSP = "\N{NO-BREAK SPACE}"
 PIPELINE: dict[str, Any] = {"pipeline": 2}

@@ -13,7 +13,7 @@ from tests.integration.operator.trainers import Trainers
 from tests.kube import Json, phase_is, reason_is
 from tests.operator_process import OperatorProcess
 
-pytestmark = pytest.mark.extended(keep=1)
+pytestmark = pytest.mark.extended(keep=4, of="operators of a test")
 
 WORKS = Pause(seconds=0.4, usual_seconds=2.0)
 SAVES = Pause(seconds=0.0, usual_seconds=2.0)

@@ -16,7 +16,10 @@ from tests.kube import Json, Kube, phase_is
 from tests.operator_process import OperatorProcess
 from tools.cluster.kwok import fake_node
 
-pytestmark = [pytest.mark.usefixtures("no_operator"), pytest.mark.extended(keep=1)]
+pytestmark = [
+    pytest.mark.usefixtures("no_operator"),
+    pytest.mark.extended(keep=4, of="operators of a test"),
+]
 
 SAVED = Progress(step=30, total_steps=100, checkpoint_step=30, checkpoint_digest="digest-30")
 CHOICES = {"surplus": True, "moveBack": True, "moves": {"gpuSeconds": 1_000_000}}

@@ -31,7 +31,10 @@ from tests.operator_process import ROOT
 from tests.patience import HANG_SECONDS
 from tools.cluster.certificates import new_authority
 
-pytestmark = [pytest.mark.usefixtures("operator"), pytest.mark.extended(keep=1)]
+pytestmark = [
+    pytest.mark.usefixtures("operator"),
+    pytest.mark.extended(keep=5, of="corners of a cluster"),
+]
 
 SETTINGS = (
     "notifications.enabled=true",

@@ -11,7 +11,10 @@ from tests.integration.operator.conftest import Site, next_nodes
 from tests.kube import Json, phase_is, reason_is
 from tools.cluster.kwok import fake_node
 
-pytestmark = [pytest.mark.usefixtures("operator"), pytest.mark.extended(keep=1)]
+pytestmark = [
+    pytest.mark.usefixtures("operator"),
+    pytest.mark.extended(keep=5, of="corners of a cluster"),
+]
 
 SMALL, LARGE = "nvidia.com/mig-1g.10gb", "nvidia.com/mig-3g.40gb"
 

@@ -13,7 +13,7 @@ from tests.integration.operator.trainers import Trainers
 from tests.kube import Json, Kube
 from tests.operator_process import OperatorProcess
 
-pytestmark = pytest.mark.extended(keep=1)
+pytestmark = pytest.mark.extended(keep=5, of="corners of a cluster")
 
 LLAMA: Json = {
     "model": "llama-8b",

@@ -14,7 +14,7 @@ from tests.kstatus import kstatus
 from tests.kube import Kube, phase_is, ready, reason_is
 from tests.operator_process import CHART_FILES, OperatorProcess, errors_in
 
-pytestmark = pytest.mark.extended(keep=2)
+pytestmark = pytest.mark.extended(keep=1)
 
 Json = dict[str, Any]
 

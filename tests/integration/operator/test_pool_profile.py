@@ -10,7 +10,7 @@ import yaml
 from tests.integration.operator.conftest import Site
 from tests.kube import Json, phase_is, ready
 
-pytestmark = [pytest.mark.usefixtures("operator"), pytest.mark.extended(keep=2)]
+pytestmark = [pytest.mark.usefixtures("operator"), pytest.mark.extended(keep=1)]
 
 ROOT = Path(__file__).parents[3]
 

@@ -15,7 +15,7 @@ from tests.integration.operator.trainers import Trainers
 from tests.kube import Json, Kube, phase_is, reason_is
 from tests.operator_process import OperatorProcess
 
-pytestmark = [pytest.mark.usefixtures("operator"), pytest.mark.extended(keep=3)]
+pytestmark = [pytest.mark.usefixtures("operator"), pytest.mark.extended(keep=2)]
 
 SAVED = Progress(step=30, total_steps=100, checkpoint_step=30, checkpoint_digest="digest-30")
 

@@ -10,7 +10,7 @@ from tests.integration.operator.trainers import Trainers
 from tests.kube import left_because, phase_is, reason_is
 from tests.operator_process import OperatorProcess
 
-pytestmark = pytest.mark.extended(keep=1)
+pytestmark = pytest.mark.extended(keep=5, of="corners of a cluster")
 
 
 def test_a_namespace_that_loses_its_label_starts_nothing_more(

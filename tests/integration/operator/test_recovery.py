@@ -12,7 +12,7 @@ from tests.integration.operator.trainers import Trainers
 from tests.kube import phase_is, reason_is
 from tests.operator_process import OperatorProcess
 
-pytestmark = [pytest.mark.usefixtures("operator"), pytest.mark.extended(keep=2)]
+pytestmark = [pytest.mark.usefixtures("operator"), pytest.mark.extended(keep=1)]
 
 
 @pytest.fixture

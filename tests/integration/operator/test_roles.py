@@ -8,7 +8,7 @@ from tests.integration.operator.conftest import Site
 from tests.integration.operator.trainers import Trainers
 from tests.kube import Json, phase_is
 
-pytestmark = [pytest.mark.usefixtures("operator"), pytest.mark.extended(keep=2)]
+pytestmark = [pytest.mark.usefixtures("operator"), pytest.mark.extended(keep=1)]
 
 TEMPLATE: Json = {"image": "mine:1", "command": ["work"], "terminationGracePeriodSeconds": 1}
 LAUNCHER: Json = {"name": "launcher", "command": ["mpirun"], "completesJob": True}

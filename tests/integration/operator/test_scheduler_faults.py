@@ -16,7 +16,7 @@ from tests.kube import Kube, phase_is, reason_is
 from tests.operator_process import ROOT, OperatorProcess
 from tools.cluster.kwok import fake_node
 
-pytestmark = pytest.mark.extended(keep=1)
+pytestmark = pytest.mark.extended(keep=4, of="operators of a test")
 
 BLOCKS = {"drumline.test/block": "b0"}
 

@@ -20,7 +20,10 @@ from tests.integration.operator.proxy import Proxy
 from tests.kube import Json, Kube, phase_is
 from tests.operator_process import OperatorProcess
 
-pytestmark = pytest.mark.usefixtures("no_operator")
+pytestmark = [
+    pytest.mark.usefixtures("no_operator"),
+    pytest.mark.extended(keep=4, of="operators of a test"),
+]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,10 @@ from tests.integration.operator.trainers import Trainers
 from tests.kube import Json, Kube, phase_is
 from tests.operator_process import SIGNING_KEY, OperatorProcess, errors_in
 
-pytestmark = pytest.mark.usefixtures("no_operator")
+pytestmark = [
+    pytest.mark.usefixtures("no_operator"),
+    pytest.mark.extended(keep=4, of="operators of a test"),
+]
 
 NEW_KEY = "another key for tests that is as long"
 STANDING = ("phase", "generation", "restarts", "signingKey")

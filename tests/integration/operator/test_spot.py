@@ -13,7 +13,10 @@ from tests.integration.operator.trainers import Trainers
 from tests.kube import Json, phase_is, reason_is
 from tools.cluster.kwok import fake_node
 
-pytestmark = [pytest.mark.usefixtures("operator"), pytest.mark.extended(keep=1)]
+pytestmark = [
+    pytest.mark.usefixtures("operator"),
+    pytest.mark.extended(keep=5, of="corners of a cluster"),
+]
 
 NOTICE = {"key": "aws-node-termination-handler/spot-itn", "effect": "NoSchedule"}
 SECONDS = 120

@@ -17,7 +17,7 @@ from tests.integration.operator.conftest import (
 )
 from tests.kube import Json, generation_is, phase_is, reason_is
 
-pytestmark = [pytest.mark.usefixtures("operator"), pytest.mark.extended(keep=3)]
+pytestmark = [pytest.mark.usefixtures("operator"), pytest.mark.extended(keep=2)]
 
 
 DIGEST = "sha256:" + "1" * 64

@@ -11,7 +11,10 @@ from tests.integration.operator.conftest import Site
 from tests.kube import Json, Kube, phase_is
 from tests.operator_process import OperatorProcess
 
-pytestmark = [pytest.mark.usefixtures("no_operator"), pytest.mark.extended(keep=1)]
+pytestmark = [
+    pytest.mark.usefixtures("no_operator"),
+    pytest.mark.extended(keep=4, of="operators of a test"),
+]
 
 LEASE_SECONDS = 13
 """The shortest lease that the operator accepts."""

@@ -7,7 +7,10 @@ import pytest
 from tests.integration.operator.conftest import Site
 from tests.kube import Json, phase_is
 
-pytestmark = [pytest.mark.usefixtures("operator"), pytest.mark.extended(keep=1)]
+pytestmark = [
+    pytest.mark.usefixtures("operator"),
+    pytest.mark.extended(keep=5, of="corners of a cluster"),
+]
 
 TEMPLATE: Json = {
     "image": "any:1",

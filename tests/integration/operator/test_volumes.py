@@ -9,7 +9,10 @@ import pytest
 from tests.integration.operator.conftest import Site, with_claim
 from tests.kube import Json
 
-pytestmark = [pytest.mark.usefixtures("operator"), pytest.mark.extended(keep=1)]
+pytestmark = [
+    pytest.mark.usefixtures("operator"),
+    pytest.mark.extended(keep=5, of="corners of a cluster"),
+]
 DRIVER = "disks.example.com"
 
 

@@ -22,7 +22,7 @@ from tests.operator_process import OperatorProcess, is_established
 from tools.cluster.binaries import MODULES
 from tools.cluster.go_modules import module_source
 
-pytestmark = pytest.mark.extended(keep=2)
+pytestmark = pytest.mark.extended(keep=1)
 
 GATE = {"name": "drumline.dev/queue"}
 KINDS = ("RayCluster", "RayJob", "PyTorchJob", "MPIJob")

@@ -38,11 +38,6 @@ ELSEWHERE = {
     "tests/gloo/parallelism/test_pipeline.py": "tests/layouts/test_layouts.py",
     "tests/e2e/test_accelerators.py": "tests/integration/operator/test_devices.py",
     "tests/e2e/test_archive.py": "tests/integration/operator/test_archive.py",
-    # the next four share two places of a run
-    "tests/e2e/test_claims.py": "tests/unit/cli/claims/test_command.py",
-    "tests/e2e/test_run.py": "tests/integration/cli/test_run.py",
-    "tests/e2e/test_shell.py": "tests/unit/cli/jobs/test_terminal_pod.py",
-    "tests/e2e/test_starts.py": "tests/integration/operator/test_starts.py",
     "tests/e2e/test_disruption.py": "tests/e2e/test_life_of_a_job.py",
     "tests/e2e/test_doctor.py": "tests/integration/cli/test_doctor.py",
     "tests/e2e/test_elastic.py": "tests/integration/operator/test_elastic.py",
@@ -53,6 +48,38 @@ ELSEWHERE = {
     "tests/e2e/test_recovery_of_members.py": "tests/e2e/test_life_of_a_job.py",
     "tests/e2e/test_scripts_under_faults.py": "tests/e2e/test_own_scripts.py",
 }
+OPERATOR = "tests/integration/operator"
+TURNS = {
+    "tests/e2e/test_claims.py": "tests/unit/cli/claims/test_command.py",
+    "tests/e2e/test_run.py": "tests/integration/cli/test_run.py",
+    "tests/e2e/test_shell.py": "tests/unit/cli/jobs/test_terminal_pod.py",
+    "tests/e2e/test_starts.py": f"{OPERATOR}/test_starts.py",
+    f"{OPERATOR}/test_captures.py": "tests/property/test_capture.py",
+    f"{OPERATOR}/test_compute_domains.py": "tests/unit/controller/cache/test_devices.py",
+    f"{OPERATOR}/test_endings.py": f"{OPERATOR}/test_gangs.py",
+    f"{OPERATOR}/test_foreign_pods_give_back.py": f"{OPERATOR}/test_workloads.py",
+    f"{OPERATOR}/test_guarded_nodes.py": "tests/unit/controller/scheduler/test_guard.py",
+    f"{OPERATOR}/test_hostile.py": "tests/property/test_hostile_objects.py",
+    f"{OPERATOR}/test_idle.py": "tests/unit/lifecycle/test_idle.py",
+    f"{OPERATOR}/test_moves.py": "tests/property/test_scheduling_lifetimes.py",
+    f"{OPERATOR}/test_notifications.py": "tests/unit/addons/notifications/test_notifier.py",
+    f"{OPERATOR}/test_partitions.py": "tests/property/test_scheduling_partitions.py",
+    f"{OPERATOR}/test_planner.py": "tests/unit/lifecycle/test_planner.py",
+    f"{OPERATOR}/test_queue_owners.py": f"{OPERATOR}/test_platform_objects.py",
+    f"{OPERATOR}/test_scheduler_faults.py": "tests/property/test_scheduling_faults.py",
+    f"{OPERATOR}/test_scope.py": "tests/unit/test_scope.py",
+    f"{OPERATOR}/test_signing_keys.py": "tests/unit/controller/app/test_signing_key_files.py",
+    f"{OPERATOR}/test_spot.py": f"{OPERATOR}/test_disruption.py",
+    f"{OPERATOR}/test_takeover.py": "tests/integration/kube/test_leader_election.py",
+    f"{OPERATOR}/test_template_pods.py": f"{OPERATOR}/test_gangs.py",
+    f"{OPERATOR}/test_volumes.py": "tests/property/test_attached_volumes.py",
+    "tests/layouts/test_adapters.py": "tests/gloo/test_fine_tuning.py",
+    "tests/layouts/test_corrections.py": "tests/layouts/test_layouts.py",
+    "tests/layouts/test_images.py": "tests/unit/trainer/data/test_image_dataset.py",
+    "tests/layouts/test_numerics.py": "tests/unit/trainer/optimization/test_muon.py",
+    "tests/layouts/test_offload.py": "tests/unit/trainer/memory/test_offloaded_optimizer.py",
+}
+"""Files that share places of a run (`of=`), each with what holds its feature in the other runs."""
 COMMAND = Part(name="lint", budget_minutes=1, command=("lint",), checks=4)
 
 
@@ -149,18 +176,20 @@ def test_every_test_file_is_in_some_part_or_left_out_for_a_reason() -> None:
 
 def test_every_feature_keeps_a_real_path_in_make_test() -> None:
     """A file of which a run may take no test names the file that keeps its feature."""
-    of_module = r"^pytestmark = (?:\[[^\]]*|[^\n\[]*)pytest\.mark\.extended(?!\((?!.*of=))"
-    marked = re.compile(of_module, re.MULTILINE)
+    of_module = re.compile(
+        r"^pytestmark = (?:\[[^\]]*|[^\n\[]*)pytest\.mark\.extended(?!\(keep=\d+\))(\()?",
+        re.MULTILINE,
+    )
     head = re.compile(r"\A.*?(?=^(?:async )?def |^@)", re.MULTILINE | re.DOTALL)
-    without_path = {
-        str(file.relative_to(ROOT))
-        for file in (ROOT / "tests").rglob("test_*.py")
-        if (start := head.search(file.read_text())) and marked.search(start.group())
-    }
-    assert without_path == ELSEWHERE.keys()
-    for kept in ELSEWHERE.values():
+    without_path: dict[bool, set[str]] = {True: set(), False: set()}
+    for file in (ROOT / "tests").rglob("test_*.py"):
+        if (start := head.search(file.read_text())) and (mark := of_module.search(start.group())):
+            without_path[mark.group(1) is None].add(str(file.relative_to(ROOT)))
+    assert without_path == {True: ELSEWHERE.keys(), False: TURNS.keys()}
+    for kept in (*ELSEWHERE.values(), *TURNS.values()):
         assert (ROOT / kept).exists()
         assert kept not in ELSEWHERE
+        assert kept not in TURNS
 
 
 @pytest.mark.parametrize("part", PARTS, ids=lambda part: part.name)
