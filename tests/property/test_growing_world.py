@@ -38,6 +38,7 @@ def race(world: GrowingWorld) -> None:
         world.now += random.choice([1.0, LOOK_SECONDS, 10 * LOOK_SECONDS])
 
 
+@pytest.mark.extended(keep=1, of="growing worlds")
 @pytest.mark.parametrize("first", range(0, WORLDS, 20))
 def test_who_can_start_starts_whatever_races(first: int) -> None:
     ends: set[DemandEnd] = set()
@@ -60,6 +61,7 @@ def test_who_can_start_starts_whatever_races(first: int) -> None:
     assert ends == set(DemandEnd)
 
 
+@pytest.mark.extended(keep=1, of="growing worlds")
 @pytest.mark.parametrize("first", range(0, WORLDS, 20))
 def test_where_the_cloud_has_enough_no_node_is_ordered_that_no_gang_takes(first: int) -> None:
     ordered = 0

@@ -14,6 +14,7 @@ from tests.property.scheduling_worlds import Feature, world
 PARTS = 4
 
 
+@pytest.mark.extended(keep=1)
 @pytest.mark.parametrize("part", range(PARTS))
 def test_without_explanations_the_same_is_decided(part: int) -> None:
     fewer = 0

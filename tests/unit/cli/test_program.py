@@ -18,7 +18,7 @@ import pytest
 
 from tests.unit.cli.manifests import a_manifest, an_event, as_yaml, kubeconfig
 
-pytestmark = pytest.mark.extended(keep=10)
+pytestmark = pytest.mark.extended(keep=5)
 
 ROOT = Path(__file__).parents[3]
 JOB = "/apis/drumline.dev/v1alpha1/namespaces/team/trainingjobs/llama"

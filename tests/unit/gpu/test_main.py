@@ -16,6 +16,7 @@ def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
 
 
+@pytest.mark.extended(keep=1, of="make gpu")
 def test_without_a_gpu_nothing_is_checked_and_the_exit_code_says_so(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -23,7 +24,7 @@ def test_without_a_gpu_nothing_is_checked_and_the_exit_code_says_so(
     assert "no GPU here (torch" in capsys.readouterr().out
 
 
-@pytest.mark.extended
+@pytest.mark.extended(keep=1, of="make gpu")
 def test_a_check_runs_on_processors_and_is_written_down(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -48,7 +48,7 @@ def test_a_summary_names_every_label_and_the_figure(name: str) -> None:
     assert ("$value" in summary) == bool(case.value)
 
 
-@pytest.mark.extended(keep=7)
+@pytest.mark.extended(keep=3)
 @pytest.mark.parametrize("name", CASES)
 def test_an_alert_fires_with_its_figures_and_is_silent_nearby(
     name: str, promtool: Path, tmp_path: Path

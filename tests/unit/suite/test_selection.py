@@ -119,13 +119,6 @@ def test_make_test_and_the_extended_tests_are_all_tests(folder: Path) -> None:
     assert len(in_groups) == 5
 
 
-def test_tests_of_a_pool_take_turns_across_files(folder: Path) -> None:
-    of_two = chosen(folder, ("essential", 0), ("essential", 1))
-    pooled = [{name for name in names if "test_pooled" in name} for names in of_two]
-    assert [len(names) for names in pooled] == [2, 2]
-    assert len(pooled[0] | pooled[1]) == 4
-
-
 def test_consecutive_seeds_run_every_extended_test(folder: Path) -> None:
     slices = chosen(folder, *(("slice", seed) for seed in range(40, 40 + SHARE)))
     together = set[str]().union(*slices)
@@ -140,3 +133,6 @@ def test_the_seed_moves_what_is_kept_and_nothing_else_does(folder: Path) -> None
     first, second = chosen(folder, ("essential", 0), ("essential", 1))
     assert chosen(folder, ("essential", 0)) == [first]
     assert first != second
+    pooled = [{name for name in names if "test_pooled" in name} for names in (first, second)]
+    assert [len(names) for names in pooled] == [2, 2]
+    assert len(pooled[0] | pooled[1]) == 4  # of two files

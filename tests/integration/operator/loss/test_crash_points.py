@@ -31,7 +31,7 @@ WHICH = os.environ.get("DRUMLINE_CRASH_POINTS", "")
 ALL = bool(WHICH)
 SLICE = 200
 """Points of the sample; each of its parts plays a share of them."""
-PARTS = [0] if ALL else [0, *(pytest.param(n, marks=pytest.mark.extended) for n in (1, 2))]
+PARTS = [0] if ALL else [0, *(pytest.param(n, marks=pytest.mark.extended) for n in range(1, 6))]
 TOGETHER = int(os.environ.get("DRUMLINE_CRASHES_A_LIFE", "1" if ALL else "3"))
 """So many operators end in one life, each at a point of its own."""
 LANES = 12

@@ -80,6 +80,7 @@ def a_pod(index: int) -> Any:
     }
 
 
+@pytest.mark.extended(keep=3, of="a command as a process")
 def test_the_process_becomes_kubectl_with_the_same_cluster(tmp_path: Path) -> None:
     stand_in = tmp_path / "kubectl"
     stand_in.write_text('#!/bin/sh\nprintf "%s|" "$@"\nexit 7\n')
@@ -116,6 +117,7 @@ def kubectl_words(folder: Path, job: Any, *words: str) -> list[str]:
     return done.stdout.split("|")[2:-1]
 
 
+@pytest.mark.extended(keep=3, of="a command as a process")
 def test_a_job_that_is_a_shell_is_entered_by_its_own_terminal(tmp_path: Path) -> None:
     job = a_manifest(status=a_running_status())
     job["spec"] = {**job["spec"], "template": {"image": "any:1", "tty": True}}
@@ -126,6 +128,7 @@ def test_a_job_that_is_a_shell_is_entered_by_its_own_terminal(tmp_path: Path) ->
     assert kubectl_words(tmp_path, job, "--", "nvidia-smi") == beside
 
 
+@pytest.mark.extended(keep=3, of="a command as a process")
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed", "Suspended"])
 def test_a_shell_that_has_ended_has_no_terminal(tmp_path: Path, phase: str) -> None:
     job = a_manifest(status={**a_running_status(), "phase": phase})

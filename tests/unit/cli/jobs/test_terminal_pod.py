@@ -84,6 +84,7 @@ def test_an_idle_shell_is_resumed_says_what_is_gone_and_is_entered_once_it_runs(
     assert done.stdout.endswith("|attach|-i|mine-0-g2|--container=trainer|")
 
 
+@pytest.mark.extended(keep=3, of="a command as a process")
 @pytest.mark.parametrize(
     "served",
     [SuspendedShell(reason="SuspendedByUser", suspend=True), SuspendedShell(suspend=True)],
@@ -95,6 +96,7 @@ def test_a_shell_that_its_user_has_stopped_stays_so(tmp_path: Path, served: Susp
     assert "drumline resume mine queues a suspended job again" in done.stderr
 
 
+@pytest.mark.extended(keep=3, of="a command as a process")
 def test_who_may_not_change_the_job_is_told(tmp_path: Path) -> None:
     refused = {("PATCH", f"{JOBS}/mine"): (403, "no right to patch")}
     done = shell(tmp_path, SuspendedShell(refused=refused))
@@ -102,6 +104,7 @@ def test_who_may_not_change_the_job_is_told(tmp_path: Path) -> None:
     assert "no right to patch" in done.stderr
 
 
+@pytest.mark.extended(keep=3, of="a command as a process")
 def test_who_does_not_wait_for_room_leaves_the_job_in_line(tmp_path: Path) -> None:
     served = SuspendedShell(room=False)
     with serving(served) as server:

@@ -62,7 +62,7 @@ def version(python: str, folder: Path) -> str:
     return subprocess.check_output(program, env=path, text=True).strip()
 
 
-@pytest.mark.extended
+@pytest.mark.extended(keep=1, of="installs")
 def test_ranks_import_what_was_installed_and_not_what_the_image_has(
     python: str, wheels: Path, tmp_path: Path
 ) -> None:
@@ -73,6 +73,7 @@ def test_ranks_import_what_was_installed_and_not_what_the_image_has(
     assert not list((folder / "packages").glob("pip*"))
 
 
+@pytest.mark.extended(keep=1, of="installs")
 def test_a_newer_version_counts_before_the_one_of_the_image(
     python: str, wheels: Path, tmp_path: Path
 ) -> None:
@@ -83,6 +84,7 @@ def test_a_newer_version_counts_before_the_one_of_the_image(
     assert version(python, folder) == "2.0"
 
 
+@pytest.mark.extended(keep=1, of="installs")
 def test_what_cannot_be_installed_fails_the_container_and_says_why(
     python: str, wheels: Path, tmp_path: Path
 ) -> None:
@@ -91,7 +93,7 @@ def test_what_cannot_be_installed_fails_the_container_and_says_why(
     assert not missing(said, "tidy==3.0")
 
 
-@pytest.mark.extended
+@pytest.mark.extended(keep=1, of="installs")
 def test_an_image_without_pip_takes_a_wheel_of_it_or_says_what_it_lacks(
     tmp_path: Path, wheels: Path
 ) -> None:

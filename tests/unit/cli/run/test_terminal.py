@@ -19,7 +19,7 @@ from drumline_api.trainingjob import TrainingJobSpec
 from drumline_contract import ExitCode
 from tests.unit.cli.test_program import drumline
 
-pytestmark = pytest.mark.extended(keep=4)
+pytestmark = pytest.mark.extended(keep=2)
 
 SECONDS = 60.0
 

@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[4]
 EXAMPLES = sorted((ROOT / "examples").rglob("*.yaml"))
 
 
-@pytest.mark.extended(keep=60)
+@pytest.mark.extended(keep=20)
 @pytest.mark.parametrize("bad", bad_specs(), ids=lambda bad: bad.why.replace(" ", "-"))
 def test_a_bad_object_is_refused_in_the_words_of_the_server(bad: Bad) -> None:
     texts = [str(refusal) for refusal in refusals(bad.body)]

@@ -193,6 +193,7 @@ def test_a_cap_is_respected_by_preemption_and_may_be_its_reason() -> None:
     assert [victim.key for victim in preemption.victims] == ["training/mine"]
 
 
+@pytest.mark.extended(keep=1)
 @pytest.mark.parametrize("start", range(0, 300, 100))
 def test_every_remedy_of_quota_is_true_and_the_smallest(start: int) -> None:
     output: set[RemedyKind] = set()

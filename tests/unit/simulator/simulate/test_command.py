@@ -62,6 +62,7 @@ def test_json_has_the_figures_of_each_policy(
     assert figures["makespan_seconds"] == 90 + 600 + (60 + 540) + 60
 
 
+@pytest.mark.extended(keep=1, of="simulated pictures")
 def test_pictures_and_a_page_without_anything_foreign(
     files: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -78,7 +79,7 @@ def test_pictures_and_a_page_without_anything_foreign(
     assert "<script" not in page
 
 
-@pytest.mark.extended
+@pytest.mark.extended(keep=1, of="simulated pictures")
 def test_where_nobody_is_preempted_there_is_no_picture_of_preemptions(
     files: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
