@@ -92,6 +92,7 @@ class MemberAgent:
         self._starting: asyncio.Task[None] | None = None
         self._previous_generation = 0
         self._failure: MembershipFailure | None = None
+        self._failed_by_consequence = False
         self._faults: deque[Fault] = deque(maxlen=MAX_FAULTS)
         self._record: GenerationRecord | None = None
         self._start_step = 0
@@ -159,7 +160,11 @@ class MemberAgent:
         self._status.publish()
 
     def _record_lost_member(self, before: GenerationRecord, now: GenerationRecord) -> None:
-        """Record a lost member as the last membership's failure, unless a rank failed first."""
+        """Record a lost member as the last membership's failure, unless a rank failed first.
+
+        Ranks that have not trained may not be connected to the lost ones yet. They notice the loss
+        late, so the member's last sign of life counts.
+        """
         present = {member.pod_uid for member in now.members}
         heard = [
             heard_at
@@ -167,10 +172,13 @@ class MemberAgent:
             for member in before.members
             if member.index == index and member.pod_uid not in present
         ]
+        late = self._failed_by_consequence and self._status.trained_step is None
+        failure = self._failure
         # No rank here has failed: ranks may wait in a collective until they are interrupted.
-        if self._failure is None and heard:
+        if heard and (failure is None or (late and min(heard) < failure.at)):
             silent_after = SILENT_AFTER_INTERVALS * heartbeat_interval_seconds(before)
-            noticed_at = min(time.time(), min(heard) + silent_after)
+            known_at = time.time() if failure is None else failure.noticed_at
+            noticed_at = min(known_at, min(heard) + silent_after)
             self._failure = MembershipFailure(at=min(heard), noticed_at=noticed_at)
 
     async def end(self, *, grace_seconds: float = 0.0) -> bool:
@@ -186,6 +194,7 @@ class MemberAgent:
         # The first fault is when this membership broke, as the next leader asks.
         if fault.membership == self.membership and self._failure is None:
             self._failure = MembershipFailure(at=fault.at, noticed_at=fault.detected_at)
+            self._failed_by_consequence = fault.consequence
         # Kept for the inventory: a leader that is lost may not have passed them on.
         if not fault.consequence:
             self._faults.append(fault)
