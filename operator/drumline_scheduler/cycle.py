@@ -41,6 +41,7 @@ from drumline_scheduler.faults import Stage, deciding
 from drumline_scheduler.growth import Growth
 from drumline_scheduler.model import Admitted, Gang, Snapshot, WaitingRule, order_key
 from drumline_scheduler.overdue_gangs import without_overdue
+from drumline_scheduler.overrides import with_overrides
 from drumline_scheduler.queue_evictions import queue_evictions, with_evictions
 from drumline_scheduler.queueing.deferral import Deferral, passed_gangs
 from drumline_scheduler.queueing.groups import GangGroups
@@ -91,7 +92,10 @@ def _decide(cycle: CycleInput, *, cache: CycleCache) -> Decisions:
     budgets = Budgets(given, now=cycle.now)
     evictions = queue_evictions(given, budgets=budgets, now=cycle.now)
     snapshot = with_evictions(given, leaving=evictions.leaving, staying=evictions.staying)
-    cycle = replace(cycle, snapshot=snapshot)
+    # The quota that follows jobs with an override. It is as written in messages and statuses.
+    applied = with_overrides(snapshot, pending=pending, now=cycle.now)
+    snapshot, pending = applied.snapshot, applied.pending
+    cycle = replace(cycle, snapshot=snapshot, pending=pending)
     if snapshot.offers:
         # 2. Nodes that an autoscaler adds: nominate their slots for the gangs that requested them.
         # `on_more_nodes` decides on hypothetical clusters that have these nodes.
@@ -107,7 +111,7 @@ def _decide(cycle: CycleInput, *, cache: CycleCache) -> Decisions:
     else:
         decisions = _cycle(cycle, cache=cache)
     # 5. What phase 1 adds to the answers.
-    times = (decisions.retry_at, evictions.again_at, overdue.again_at)
+    times = (decisions.retry_at, evictions.again_at, overdue.again_at, applied.again_at)
     return replace(
         decisions,
         placed=_warned(decisions.placed, pending=pending, budgets=budgets),

@@ -157,7 +157,9 @@ def _deferral(cycle: CycleInput, *, pending: PendingGangs) -> Deferral:
         before=cycle.deferred,
         tries=[each.uid for each in cycle.snapshot.asked],
         may_start=lambda gang: access.rejection(gang) is None,
-        may_preempt=lambda gang: gang.queue in preempting and gang.preempts,
+        may_preempt=lambda gang: (
+            (gang.queue in preempting or bool(gang.override)) and gang.preempts
+        ),
         now=cycle.now,
         passed=cycle.passed if cycle.policy.waiting is WaitingRule.STRICT else None,
     )

@@ -222,6 +222,8 @@ class VictimReason(StrEnum):
     """Its queue holds more than its nominal quota, and the preemptor's queue less than its own."""
     FAIR_SHARE = "FairShare"
     """Its queue's weighted share stays the larger one after the preemption."""
+    OVERRIDE = "Override"
+    """The preemptor may take GPUs that other queues are guaranteed (`Override`)."""
     MOVED = "Moved"
     """It moves: it gets other slots at the same time."""
 
@@ -264,6 +266,9 @@ class Preemption:
     message: str = ""
     replaced: tuple[int, ...] = ()
     """The new positions of a broken running gang that is repaired. Empty for a waiting gang."""
+    override: str = ""
+    """Who permitted it to go below the guarantee of other queues, until when and why. '': it does
+    not."""
 
 
 class QueueEvictionReason(StrEnum):

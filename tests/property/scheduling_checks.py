@@ -27,6 +27,7 @@ from drumline_scheduler import (
 )
 from drumline_scheduler.decisions import NEVER_FITS
 from drumline_scheduler.model import CapacityType, SpotRule
+from drumline_scheduler.overrides import with_overrides
 from tests.property.invariants import violations
 from tests.property.invariants.policy_check import RunningGang, policy_violations
 from tests.property.invariants.quota import shares_of
@@ -81,6 +82,7 @@ class Judge:
     def problems(self) -> list[str]:
         """Everything that is wrong, in words."""
         world, decisions = self.world, self.decisions
+        given = world.snapshot
         result = list(
             violations(
                 snapshot=world.snapshot,
@@ -92,6 +94,9 @@ class Judge:
         )
         if result:
             return result
+        applied = with_overrides(given, pending=world.pending, now=world.now)
+        world = replace(world, snapshot=applied.snapshot, pending=applied.pending)
+        self.world = world
         self.free = free_now(world.snapshot)
         for held in world.snapshot.admitted:
             self._charge(held.gang, held.pool, held.gpus)
@@ -244,7 +249,8 @@ class Judge:
         young = queue is not None and (
             self.world.now < held.admitted_at + queue.min_runtime_seconds
         )
-        return held.pool == pool and held.preemptible and not held.leaving and not young
+        free = held.preemptible and held.gang.override is None
+        return held.pool == pool and free and not held.leaving and not young
 
     def _lawful(self, gang: Gang, pool: str, gone: Sequence[Admitted]) -> bool:
         gpus = gang.gpus_at(gang.legal_sizes[0])

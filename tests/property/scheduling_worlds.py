@@ -18,6 +18,7 @@ from drumline_scheduler import (
     Decisions,
     Gang,
     Node,
+    Override,
     Policy,
     Pool,
     PreemptionRule,
@@ -55,10 +56,13 @@ class Feature(StrEnum):
     MIN_RUNTIME = "minimum runtime"
     DELAY = "preemption delay"
     RECLAIM = "reclaim of lower priority"
+    OVERRIDE = "override"
     EXCLUSION = "node exclusion"
 
 
-DRAWN = tuple(each for each in Feature if each not in {Feature.DELAY, Feature.RECLAIM})
+DRAWN = tuple(
+    each for each in Feature if each not in {Feature.DELAY, Feature.RECLAIM, Feature.OVERRIDE}
+)
 """The features that seeds of other tests draw from."""
 
 
@@ -140,6 +144,7 @@ _PLAIN_QUEUE: dict[Feature, Callable[[Queue], Queue]] = {
     Feature.RECLAIM: lambda each: replace(
         each, preemption=replace(each.preemption, reclaim=Reclaim.ANY)
     ),
+    Feature.OVERRIDE: lambda each: replace(each, overrides=()),
 }
 
 
@@ -148,9 +153,9 @@ def world(seed: int, features: frozenset[Feature]) -> World:
     random = Random(f"{seed} {sorted(features)}")
     shaped = bool(features & {Feature.PREFERRED, Feature.BALANCED})
     nodes = _nodes(random, roomy=shaped)
-    if features & {Feature.MIN_RUNTIME, Feature.DELAY, Feature.RECLAIM}:
+    if features & {Feature.MIN_RUNTIME, Feature.DELAY, Feature.RECLAIM, Feature.OVERRIDE}:
         features |= {Feature.PREEMPTION}
-    if Feature.RECLAIM in features:
+    if features & {Feature.RECLAIM, Feature.OVERRIDE}:
         features |= {Feature.BORROWING}
     queues = _queues(random, features)
     held: list[Admitted] = []
@@ -234,6 +239,9 @@ def _queues(random: Random, features: frozenset[Feature]) -> tuple[Queue, ...]:
     most = random.choice([None, None, {"a": random.randint(1, 4)}])
     young = random.choice([50.0, 200.0]) if Feature.MIN_RUNTIME in features else 0.0
     cap = {"a": random.randint(1, 5)} if Feature.USER_CAP in features else None
+    jobs = ["w0", "w0", "w1", *(["r0", "r1"] if Feature.OVERRIDE in features else [])]
+    until = NOW + random.choice([1.0, 500.0]) if Feature.OVERRIDE in features else 0.0
+    named = random.sample(jobs, 2) if Feature.OVERRIDE in features else []
 
     def queue(name: str, nominal: dict[str, int], parent: str | None) -> Queue:
         return Queue(
@@ -245,6 +253,10 @@ def _queues(random: Random, features: frozenset[Feature]) -> tuple[Queue, ...]:
             preemption=rule,
             min_runtime_seconds=young,
             user_limit=cap,
+            overrides=tuple(
+                Override(job=f"training/{job}", until=until, granted_by="ann", reason="launch")
+                for job in sorted({*named})
+            ),
         )
 
     return (

@@ -17,7 +17,14 @@ from tests.property.scheduling_worlds import Feature, world
 
 MOST_TRIES = 3000
 SUBTLE = [
-    *(Feature.RECLAIM, Feature.DELAY, Feature.PREFERRED, Feature.BALANCED, Feature.MIN_RUNTIME),
+    *(
+        Feature.OVERRIDE,
+        Feature.RECLAIM,
+        Feature.DELAY,
+        Feature.PREFERRED,
+        Feature.BALANCED,
+        Feature.MIN_RUNTIME,
+    ),
     *Feature,
 ].index
 """What matters in few clusters is looked at first."""

@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from drumline_scheduler.model.capacity import ANY_PRICE, PriceRule
 from drumline_scheduler.model.nodes import Toleration
+from drumline_scheduler.model.queues import Override
 from drumline_scheduler.resources import Resources
 
 OrderKey = tuple[int, float, str]
@@ -185,6 +186,8 @@ class Gang:
     preempted and no nodes are requested for them."""
     hanging: tuple[str, ...] = ()
     """Pods of a residual gang that should have left a while ago, for messages."""
+    override: Override | None = None
+    """Permission to preempt within the guarantee of other queues, while it is in effect."""
     surplus: Gang | None = None
     """The spot pods of the job as a separate gang (`surplus_gang`). None if there are none."""
     surplus_of: str = ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Final
 
@@ -31,6 +32,8 @@ class Reclaim(StrEnum):
     FAIR_SHARE = "FairShare"
     """Like `ANY`. A job may also preempt to borrow, as long as the other queue's weighted share of
     the borrowed GPUs stays larger."""
+    OVERRIDE = "Override"
+    """Any job, also of a queue within its nominal quota. Only for a job with an `Override`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +102,23 @@ class Budget:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Override:
+    """A permission for one job to take GPUs that other queues are guaranteed."""
+
+    job: str
+    """`namespace/name`."""
+    until: float
+    """Time at which it ends, on the clock of `now`."""
+    granted_by: str
+    reason: str
+
+    def __str__(self) -> str:
+        """Return who granted it, until when and why, for messages."""
+        until = datetime.fromtimestamp(self.until, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return f"override until {until}, granted by {self.granted_by}: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Queue:
     """The quota of a team. `Snapshot.admitted` shows its usage.
 
@@ -141,6 +161,10 @@ class Queue:
     """Its waiting gangs do not start once the budget is spent. None: no limit."""
     price_rule: PriceRule = ANY_PRICE
     """Pools that its jobs use, by capacity type and price, and their order."""
+    overrides: tuple[Override, ...] = ()
+    """Jobs of this queue that may preempt within the guarantee of other queues."""
+    overridden: Mapping[str, int] | None = None
+    """GPUs by pool of its quota that jobs with an override hold now. None: none."""
 
     @property
     def lasting(self) -> Mapping[str, int]:

@@ -49,6 +49,8 @@ class PreemptibleQuota:
         """
         most: dict[int, int] = {}
         leaves = self._leaves[self._roots[leaf]]
+        if claim.overrides:  # it may need the nodes of a queue in another cohort
+            leaves = [each for group in self._leaves.values() for each in group]
         if leaf in leaves and rule.within_queue is not WithinQueue.NEVER:
             own = usage.sums(leaf).by_priority.items()
             most[leaf] = sum(gpus for level, gpus in own if level < priority)

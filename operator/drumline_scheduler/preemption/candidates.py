@@ -9,10 +9,11 @@ among the candidates, so the cost does not depend on how far apart the numbers a
 Example, with 60 seconds for each: candidates of priorities 0, 0 and 1000 have the steps 0, 0 and 1.
 A gang of 8 GPUs with priority 1000 and 100 GPU-seconds at risk costs 100 + 8 x (60 + 60) = 1060.
 
-These gangs are never candidates: gangs that already leave, that are not preemptible, that have not
-run for their queue's minimum runtime, or that this cycle has placed, moved or evicted. A gang that
-reached its `PreemptionLimit` is exempt for gangs of its own queue and for moves, but not for
-reclaim. Otherwise its owner could protect borrowed GPUs by preempting it with other gangs.
+These gangs are never candidates: gangs that already leave, that are not preemptible, that have an
+override, that have not run for their queue's minimum runtime, or that this cycle has placed, moved
+or evicted. A gang that reached its `PreemptionLimit` is exempt for gangs of its own queue and for
+moves, but not for reclaim. Otherwise its owner could protect borrowed GPUs by preempting it with
+other gangs.
 """
 
 from __future__ import annotations
@@ -92,7 +93,8 @@ class Candidates:
         if not self._pools:
             self._pools = {known.name: [] for known in self._snapshot.pools}
             for held in self._snapshot.admitted:
-                if held.preemptible and not held.leaving and held.pool in self._pools:
+                free = held.preemptible and held.gang.override is None
+                if free and not held.leaving and held.pool in self._pools:
                     self._pools[held.pool].append(held)
         if not self._out:
             return self._pools.get(pool, [])
@@ -217,6 +219,8 @@ class Candidates:
             gpus = gpus_of[gang.uid]
             lower = gang.priority < priority and not held.is_foreign
             lower &= within or gang.queue != requester.gang.queue
+            if claim.overrides and held.is_foreign:
+                continue
             key = (gang.queue, gpus, lower)
             if key not in reasons:
                 why = claim.reason(leaf=leaf_of[gang.queue], gpus=gpus, lower_priority=lower)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from drumline_scheduler.decisions import Preemption, Victim, VictimReason
-from drumline_scheduler.model import Gang
+from drumline_scheduler.model import Gang, Reclaim
 from drumline_scheduler.preemption.consolidation import Consolidation
 from drumline_scheduler.preemption.eviction_simulation import EvictionUnit
 from drumline_scheduler.preemption.requests import VictimChoice
@@ -35,6 +35,7 @@ def preemption_of(
     ordinals = [view.ordinal_of[name] for name in assignment if name in view.ordinal_of]
     depth, domain = view.tree.common(ordinals)
     victims = _victims(choice.units)
+    overrides = choice.request.rule.reclaim is Reclaim.OVERRIDE
     return Preemption(
         key=gang.key,
         uid=gang.uid,
@@ -45,6 +46,7 @@ def preemption_of(
         domain=domain.path,
         message=_message(choice=choice, victims=victims, nodes=assignment),
         replaced=replaced,
+        override=str(gang.override) if overrides and gang.override else "",
     )
 
 

@@ -21,10 +21,11 @@ from __future__ import annotations
 
 from collections.abc import Generator, Hashable, Iterable, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Final
 
 from drumline_scheduler.decisions import Blocked, BlockReason, Preemption
-from drumline_scheduler.model import Admitted, Gang, PreemptionRule, Queue
+from drumline_scheduler.model import Admitted, Gang, PreemptionRule, Queue, Reclaim
 from drumline_scheduler.placement.cluster_view import ClusterView
 from drumline_scheduler.placement.projection import Nomination, Projection
 from drumline_scheduler.placement.search import Search, is_exact
@@ -94,17 +95,20 @@ class Preemptor:
         moves = self._consolidator.make_room(gang=gang, rejections=rejections)
         if moves is not None:
             return self._consolidate(gang=gang, moves=moves)
-        if queue.preemption == _NO_PREEMPTION:
-            return None
-        # Phases 2 and 3, for each pool.
+        # Phases 2 and 3, for each pool. The second rule is tried if the first one helps nowhere.
         size = gang.legal_sizes[0]
-        gpus, rule = gang.gpus_at(size), queue.preemption
-        requests = [
-            PreemptionRequest(gang=gang, rule=rule, pool=pool, size=size, gpus=gpus)
-            for pool, rejection in rejections.items()
-            if rejection.reason in HELPED_BY_PREEMPTION
-        ]
-        choices = [choice for request in requests if (choice := self._choose(request))]
+        choices: list[VictimChoice] = []
+        for rule in rules_of(gang=gang, queue=queue):
+            requests = [
+                PreemptionRequest(
+                    gang=gang, rule=rule, pool=pool, size=size, gpus=gang.gpus_at(size)
+                )
+                for pool, rejection in rejections.items()
+                if rejection.reason in HELPED_BY_PREEMPTION
+            ]
+            choices = [choice for request in requests if (choice := self._choose(request))]
+            if choices:
+                break
         if not choices:
             return None
         # Phase 4.
@@ -112,6 +116,12 @@ class Preemptor:
         self._evict(best)
         nodes = self._slots(best)
         self._projection.nominate(Nomination(gang=gang, pool=best.request.pool, nodes=nodes))
+        if best.request.rule.reclaim is Reclaim.OVERRIDE:
+            # The quota moves in the next cycle. Until then no other job of the queue pays for it.
+            running = self._candidates.running(best.request.pool)
+            self._candidates.exclude(
+                [held.gang.uid for held in running if held.gang.queue == gang.queue]
+            )
         return preemption_of(best, assignment=nodes)
 
     def repair(self, *, held: Admitted, queue: Queue, rejection: Rejection) -> Preemption | None:
@@ -123,22 +133,23 @@ class Preemptor:
             rejection: the rejection of its repair without preemption.
         """
         gang, lost = held.gang, sorted(held.lost)
-        if queue.preemption == _NO_PREEMPTION or rejection.reason not in HELPED_BY_PREEMPTION:
+        if gang.no_eviction_reason or rejection.reason not in HELPED_BY_PREEMPTION:
             return None
-        if gang.no_eviction_reason:
-            return None
-        request = PreemptionRequest(
-            gang=gang,
-            rule=queue.preemption,
-            pool=held.pool,
-            size=held.size,
-            gpus=sum(gang.request_of(position).gpus for position in lost),
-            kept=held.survivors,
-            is_broken=True,
-        )
         # Only the lost positions need slots. The other pods stay, so quota is
         # requested for the lost ones.
-        choice = self._choose(request)
+        requests = (
+            PreemptionRequest(
+                gang=gang,
+                rule=rule,
+                pool=held.pool,
+                size=held.size,
+                gpus=sum(gang.request_of(position).gpus for position in lost),
+                kept=held.survivors,
+                is_broken=True,
+            )
+            for rule in rules_of(gang=gang, queue=queue)
+        )
+        choice = next(filter(None, map(self._choose, requests)), None)
         if choice is None:
             return None
         self._evict(choice)
@@ -185,7 +196,8 @@ class Preemptor:
         if search is None or not is_exact(search):  # each victim would cost a search
             return None
         # Equal requests have equal answers until the next eviction or move.
-        question = (search.question, gang.queue, gang.priority, gang.user, request.gpus)
+        asker = (gang.queue, gang.priority, gang.user, request.rule)
+        question = (search.question, asker, request.gpus)
         if question in self._infeasible:
             return None
         units = None
@@ -261,6 +273,17 @@ class Preemptor:
 
 
 _NO_PREEMPTION: Final = PreemptionRule()
+
+
+def rules_of(*, gang: Gang, queue: Queue) -> list[PreemptionRule]:
+    """Return the rules by which victims are chosen for a gang, in the order of trying.
+
+    A gang with an override takes GPUs that other queues are guaranteed only if nothing else helps.
+    """
+    rules = [queue.preemption] if queue.preemption != _NO_PREEMPTION else []
+    if gang.override is not None:
+        rules.append(replace(queue.preemption, reclaim=Reclaim.OVERRIDE))
+    return rules
 
 
 def _search(*, cluster: ClusterView, request: PreemptionRequest) -> Search | None:

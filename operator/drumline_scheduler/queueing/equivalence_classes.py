@@ -69,4 +69,5 @@ def _key(gang: Gang) -> Hashable:
         gang.may_share,
         gang.is_foreign,
         gang.no_eviction_reason,
+        gang.override,
     )

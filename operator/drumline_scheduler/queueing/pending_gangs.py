@@ -184,8 +184,8 @@ class PendingGangs:
 
 
 def is_individual(gang: Gang) -> bool:
-    """Return whether a gang needs its own answer: for its group, nomination or backoff."""
-    return bool(gang.group or gang.nominated or gang.retry_at)
+    """Return whether a gang needs its own answer: for a group, nomination, backoff or override."""
+    return bool(gang.group or gang.nominated or gang.retry_at or gang.override)
 
 
 def _changes(before: Sequence[Gang], now: Sequence[Gang]) -> tuple[list[Gang], list[Gang]]:

@@ -21,6 +21,9 @@ Example with one cohort: queues a and b with 4 GPUs of quota each, all 8 in use 
 of 4. A gang of a that asks for 4 is entitled, b borrows 4, and one gang of b is reclaimed. A second
 gang of a may not reclaim the other one: b borrows nothing then (`_ReclaimedFrom.too_much`).
 
+A gang with an `Override` may also take jobs of other queues that hold no more than their quota.
+Then only rule 1 applies. `overrides` keeps those queues from taking the GPUs back meanwhile.
+
 So preemption cannot loop (I5). By depth from the root, take the weighted shares of the branches
 there, largest first; then the priorities of the running gangs, highest first. Every preemption
 lowers this potential in lexicographic order. A reclaim lowers it directly below the highest branch
@@ -108,6 +111,7 @@ class PreemptionClaim:
         user_room: GPUs that this user may still take in the queue.
         scales: weighted shares if the gang reclaims by fair share; None: only if it is entitled.
         lower_only: True if only jobs of lower priority are reclaimed.
+        overrides: True if jobs of other queues are victims whatever their queues hold.
     """
 
     def __init__(
@@ -120,6 +124,7 @@ class PreemptionClaim:
         user_room: int = UNLIMITED,
         scales: FairShareWeights | None = None,
         lower_only: bool = False,
+        overrides: bool = False,
     ) -> None:
         self._cohorts = cohorts
         self._leaf = leaf
@@ -128,6 +133,7 @@ class PreemptionClaim:
         self._user_room = user_room
         self._scales = scales
         self._lower_only = lower_only
+        self.overrides = overrides
         # The state before any victim: later changes are compared with it.
         self._path = cohorts.paths[leaf]
         self._borrowed = [cohorts.borrowed(branch) for branch in self._path]
@@ -161,6 +167,8 @@ class PreemptionClaim:
         """
         if leaf == self._leaf:
             return VictimReason.LOWER_PRIORITY if lower_priority else None
+        if self.overrides:
+            return VictimReason.OVERRIDE if gpus and self._gpus else None
         usage, quota, path = self._cohorts.usage, self._cohorts.quota, self._cohorts.paths[leaf]
         if path[-1] != self._path[-1] or not gpus or not self._gpus:
             return None
@@ -182,7 +190,7 @@ class PreemptionClaim:
         Otherwise nothing may be reclaimed, except by fair share. A cohort between queue and root
         may be entitled although the queue is not. Call it before the first victim is taken.
         """
-        return len(self._path) > _FLAT or self._stays_within(freed=freed)
+        return self.overrides or len(self._path) > _FLAT or self._stays_within(freed=freed)
 
     def may_reclaim(self, *, leaf: int, gpus: int, freed: int) -> bool:
         """Return whether a victim of another queue may be permitted if the own queue frees GPUs.
@@ -196,6 +204,8 @@ class PreemptionClaim:
             gpus: GPUs of the victim.
             freed: GPUs that the own queue frees.
         """
+        if self.overrides:
+            return True
         key = (leaf, gpus, freed)
         if key not in self._may:
             self._may[key] = self._may_reclaim(leaf=leaf, gpus=gpus, freed=freed)
@@ -208,6 +218,8 @@ class PreemptionClaim:
             leaf: branch of another queue.
             largest: GPUs of its largest gang; the last victim may exceed the borrowed GPUs.
         """
+        if self.overrides:
+            return self._cohorts.usage[leaf]
         off = [branch for branch in self._cohorts.paths[leaf] if branch not in self._above]
         return max(0, min(self._cohorts.borrowed(branch) for branch in off) - 1 + largest)
 
@@ -260,7 +272,7 @@ class PreemptionClaim:
         """Return whether the set of victims is permitted and suffices (rules 1 to 3)."""
         if self._excesses or not self.has_room:
             return False
-        if not self._count:
+        if not self._count or self.overrides:
             return True
         borrowed = self._borrowed_with_gang()
         # Rule 2 covers the branches from the highest meeting point up.
@@ -333,9 +345,9 @@ class PreemptionClaim:
 
     def _change(self, *, leaf: int, gpus: int, user: str, covered: bool, sign: int) -> None:
         self._count += sign
-        if leaf != self._leaf:
+        if leaf != self._leaf and not self.overrides:
             self._reclaim(leaf=leaf, gpus=gpus, covered=covered, sign=sign)
-        elif user == self._user:
+        elif leaf == self._leaf and user == self._user:
             self._user_room += sign * gpus
         self._cohorts.add(leaf=leaf, gpus=-sign * gpus)
 

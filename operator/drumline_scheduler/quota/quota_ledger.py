@@ -266,6 +266,7 @@ class QuotaLedger:
             user_room=account.user_limits.room(leaf=leaf, user=gang.user),
             scales=self._scales_of(pool) if fair else None,
             lower_only=rule.reclaim is Reclaim.LOWER_PRIORITY,
+            overrides=rule.reclaim is Reclaim.OVERRIDE,
         )
 
     def _scales_of(self, pool: str) -> FairShareWeights:

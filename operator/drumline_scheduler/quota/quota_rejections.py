@@ -240,10 +240,12 @@ def _room_text(asked: Shortage, *, left: int) -> str:
     if leaf == root:
         return f"queue {queue.name} has {left} of {nominal} nominal GPUs free in pool {asked.pool}"
     free = max(0, cohorts.quota[root] - cohorts.usage[root])
+    taken = (queue.overridden or {}).get(asked.pool, 0)
+    override = f" without the {taken} that an override takes" if taken else ""
     return (
         f"queue {queue.name} holds {cohorts.usage[leaf]} GPUs of pool {asked.pool}, nominal"
-        f" {nominal}; {left} more are allowed (cohort {asked.tree.branches[root].name}: {free} of"
-        f" {cohorts.quota[root]} free)"
+        f" {nominal}{override}; {left} more are allowed (cohort"
+        f" {asked.tree.branches[root].name}: {free} of {cohorts.quota[root]} free)"
     )
 
 

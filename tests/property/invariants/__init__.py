@@ -19,6 +19,7 @@ at a snapshot and its decisions only:
 * `prices`: nobody starts, preempts, grows or asks for nodes in a pool whose capacity type or price
   its queue or it does not accept.
 * `surplus_gangs`: what a job has on spot nodes beside its smallest size is there only beside that.
+* `overrides`: quota that follows a job with an override is unused quota of the same cohort.
 * `faults`: no gang raised an exception.
 * I10 `shares`: nobody starts by borrowing what keeps one waiting that is entitled to it.
 """
@@ -31,9 +32,11 @@ from typing import Final
 
 from drumline_scheduler.decisions import Decisions
 from drumline_scheduler.model import Gang, Policy, Snapshot
+from drumline_scheduler.overrides import with_overrides
 from drumline_scheduler.queue_evictions import with_evictions
 from tests.property.invariants.budgets import budget_violations
 from tests.property.invariants.moves import move_violations
+from tests.property.invariants.overrides import override_violations
 from tests.property.invariants.placements import (
     capacity_violations,
     gang_violations,
@@ -66,9 +69,13 @@ def violations(
     recalled = {held.gang.uid for held in snapshot.admitted if held.departs}
     snapshot = with_evictions(snapshot, leaving=decisions.evictions, staying=decisions.stay)
     decisions = replace(decisions, stay=tuple(uid for uid in decisions.stay if uid not in recalled))
+    written = snapshot
+    applied = with_overrides(snapshot, pending=waiting, now=now)
+    snapshot, waiting = applied.snapshot, applied.pending
     return (
         *(f"{fault.key}: the scheduler raised {fault.error}" for fault in decisions.faults),
         *departing,
+        *override_violations(written=written, applied=snapshot, now=now),
         *surplus_violations(snapshot=snapshot, started=started, decisions=decisions),
         *quota_violations(snapshot=snapshot, pending=waiting, decisions=decisions),
         *capacity_violations(snapshot=snapshot, pending=waiting, decisions=decisions),

@@ -72,12 +72,26 @@ def policy_violations(
     if asks.gpus and (problem := after.problem(gang.queue, before=without)):
         violations.append(f"{gang.key}: {problem}")
     violations += _cap(asks=asks, shares=shares, victims=victims)
+    if gang.override is not None and _by_override(case=case, asks=asks, victims=victims):
+        return violations
     for victim in victims:
         if victim.gang.queue == gang.queue:
             violations += _not_below(case=case, victim=victim)
         else:
             violations += _collect(case=case, asks=asks, victim=victim)
     return violations + _raised(case) + _not_borrowed(case) + _without_right(case)
+
+
+def _by_override(
+    *, case: _PreemptionCase, asks: RunningGang, victims: Sequence[RunningGang]
+) -> bool:
+    """Whether a gang with an override may take all of these: only its own queue's rule counts."""
+    return all(
+        not _not_below(case=case, victim=victim)
+        if victim.gang.queue == case.gang.queue
+        else not victim.is_foreign and victim.gpus and asks.gpus
+        for victim in victims
+    )
 
 
 def potential(*, shares: QueueShares, running: Iterable[RunningGang]) -> Potential:

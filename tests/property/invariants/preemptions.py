@@ -75,6 +75,8 @@ def _wrong(
         if (victim.why is VictimReason.LOWER_PRIORITY)
         != (victim.uid in run_of and run_of[victim.uid].gang.queue == gang.queue)
     ]
+    if preemption.override:
+        return violations  # it ends, so it cannot go on for ever
     after = _after(preemption, gang=gang, before=before)
     later = potential(shares=shares_with(after), running=after)
     if not later < potential(shares=shares, running=before):
@@ -113,7 +115,7 @@ def _bad_victim(
     freed = held.gpus - (held.gang.gpus_at(size) if victim.kept else 0) - _given_up(held)
     problems = {
         "leaves already": held.leaving or victim.uid in uids,
-        "may not be sent away": not held.preemptible,
+        "may not be sent away": not held.preemptible or held.gang.override is not None,
         "is in another pool": held.pool != preemption.pool,
         "does not free what is said": victim.gpus != freed,
         "goes on with a size it cannot have": bool(victim.kept)
