@@ -29,6 +29,7 @@ class ConditionType(StrEnum):
     OVERLAPPING = "Overlapping"
     # of a TrainingQueue
     INEFFECTIVE = "Ineffective"
+    OVERRIDING = "Overriding"
     # of a TrainingJob
     ADMITTED = "Admitted"
     PLACED = "Placed"
@@ -140,6 +141,8 @@ class PlatformReason(StrEnum):
     GPUS_MISSING = "GpusMissing"
     EVICTION_NOT_ALLOWED = "EvictionNotAllowed"
     NO_GUARDED_POOL = "NoGuardedPool"
+    OVERRIDE_GRANTED = "OverrideGranted"
+    OVERRIDE_ENDED = "OverrideEnded"
 
 
 class DisruptionKind(StrEnum):

@@ -82,6 +82,25 @@ class ForeignPodRules(ApiModel):
     only in guarded pools (chart: guardedPools, foreignPods.evict). Default: Keep."""
 
 
+class QueueOverride(ApiModel):
+    """Permission for one job of this queue to preempt within the guarantee of other queues."""
+
+    job: Annotated[
+        str,
+        Field(
+            max_length=317,
+            pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?/[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$",
+        ),
+    ]
+    """The TrainingJob, as `namespace/name`."""
+    until: Timestamp
+    """Time at which the permission ends. Then the other queues reclaim their quota as usual."""
+    granted_by: Annotated[str, Field(min_length=1, max_length=253)]
+    """User name of the administrator who grants it. The API server compares it with the sender."""
+    reason: Annotated[str, Field(min_length=1, max_length=256)]
+    """Reason, for conditions, events and reports."""
+
+
 class IdleRules(ApiModel):
     """Treatment of jobs whose GPUs are idle."""
 
@@ -154,6 +173,12 @@ class TrainingQueueSpec(ApiModel):
     """Jobs that the jobs of this queue may preempt."""
     foreign_pods: ForeignPodRules = ForeignPodRules()
     """Treatment of foreign pods that this queue pays for."""
+    overrides: Annotated[
+        list[QueueOverride] | None, Field(max_length=8, json_schema_extra=keyed_by("job"))
+    ] = None
+    """Jobs of this queue that may preempt jobs of other queues, also of queues within their quota,
+    until a moment. No job preempts them meanwhile. All limits still apply. Granting one needs the
+    verb `override` on the queue. Unset: none."""
     idle: IdleRules = IdleRules()
     """Treatment of this queue's jobs whose GPUs are idle."""
     min_runtime_seconds: Annotated[int, Field(ge=0, le=31_536_000)] = 0
@@ -214,6 +239,20 @@ class WaitingWorkload(ApiModel):
     """Reason with figures and names."""
 
 
+class OverrideUse(ApiModel):
+    """GPUs that a job with an override keeps from other queues, up to `at`."""
+
+    job: Annotated[str, Field(max_length=317)]
+    """The job, as `namespace/name`."""
+    gpus: int
+    """GPUs within the quota of other queues that their waiting jobs request, at most those of the
+    job."""
+    gpu_seconds: int
+    """GPU-seconds of these GPUs."""
+    at: Timestamp
+    """Time up to which gpuSeconds counts. It is written when `gpus` changes."""
+
+
 class TrainingQueueStatus(ApiModel):
     """Observed state of a TrainingQueue."""
 
@@ -247,6 +286,10 @@ class TrainingQueueStatus(ApiModel):
     """Time of shareSeconds."""
     budget: BudgetUse | None = None
     """Usage of spec.budget. Unset: the queue has no budget."""
+    overrides: Annotated[
+        list[OverrideUse] | None, Field(max_length=8, json_schema_extra=keyed_by("job"))
+    ] = None
+    """Usage of spec.overrides. Unset: the queue has none."""
 
 
 class TrainingQueue(ApiModel):

@@ -267,8 +267,7 @@ class Preemption:
     replaced: tuple[int, ...] = ()
     """The new positions of a broken running gang that is repaired. Empty for a waiting gang."""
     override: str = ""
-    """Who permitted it to go below the guarantee of other queues, until when and why. '': it does
-    not."""
+    """Override by which it goes below the guarantee of other queues, for messages. '': none."""
 
 
 class QueueEvictionReason(StrEnum):

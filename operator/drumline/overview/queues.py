@@ -9,6 +9,7 @@ from itertools import pairwise
 from drumline.overview.budgets import budget_row
 from drumline.overview.jobs import CANNOT_START, Lines, job_row, lines
 from drumline.overview.objects import ClusterObjects, JobObject, seconds
+from drumline.overview.overrides import override_rows
 from drumline.overview.pool_units import PoolUnits
 from drumline.overview.rows import (
     JobRow,
@@ -57,6 +58,7 @@ def queue_rows(cluster: ClusterObjects, *, only: str | None = None) -> tuple[Que
                 budget=budget_row(known.get(name), now=cluster.as_of),
                 stop_policy=plain(known[name].spec.stop_policy) if name in known else "None",
                 is_known=name in known,
+                overrides=override_rows([known[name]] if name in known else (), now=cluster.as_of),
             )
         )
     return tuple(rows)

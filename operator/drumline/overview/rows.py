@@ -251,6 +251,30 @@ class WorkloadRow(OverviewRow, frozen=True, kw_only=True):
     message: str = ""
 
 
+class OverrideRow(OverviewRow, frozen=True, kw_only=True):
+    """A job that may preempt within the guarantee of other queues, and what it has cost them.
+
+    Attributes:
+        job: `namespace/name`.
+        queue: its queue.
+        until: when the permission ends.
+        granted_by: who granted it.
+        reason: why.
+        gpus: GPUs within the quota of other queues that it keeps from their waiting jobs.
+        gpu_hours: GPU-hours of these so far.
+        expected_gpu_hours: GPU-hours that follow until the end if it keeps them.
+    """
+
+    job: str
+    queue: str
+    until: float
+    granted_by: str
+    reason: str
+    gpus: float
+    gpu_hours: float
+    expected_gpu_hours: float
+
+
 class QueueRow(OverviewRow, frozen=True, kw_only=True):
     """One queue and its line.
 
@@ -265,6 +289,7 @@ class QueueRow(OverviewRow, frozen=True, kw_only=True):
         budget: its budget. Absent without a budget.
         stop_policy: None, Hold (nothing starts) or HoldAndDrain (running jobs leave too).
         is_known: false if the queue does not exist, or is not readable by you.
+        overrides: its jobs that may preempt within the guarantee of other queues.
     """
 
     queue: str
@@ -277,6 +302,7 @@ class QueueRow(OverviewRow, frozen=True, kw_only=True):
     budget: BudgetRow | None = None
     stop_policy: str = "None"
     is_known: bool = True
+    overrides: tuple[OverrideRow, ...] = ()
 
 
 class HolderRow(OverviewRow, frozen=True, kw_only=True):
@@ -311,6 +337,7 @@ class WhyCard(OverviewRow, frozen=True, kw_only=True):
         holders: at most ten holders of GPUs that it may get, the next to end first. Empty if it
             does not wait for GPUs.
         advice: remedies in sentences. Empty if there are none.
+        override: its permission to preempt within the guarantee of other queues. Absent without.
     """
 
     job: JobRow
@@ -321,6 +348,7 @@ class WhyCard(OverviewRow, frozen=True, kw_only=True):
     budget: BudgetRow | None = None
     holders: tuple[HolderRow, ...] = ()
     advice: tuple[str, ...] = ()
+    override: OverrideRow | None = None
 
 
 class NodeRow(OverviewRow, frozen=True, kw_only=True):

@@ -12,6 +12,7 @@ from drumline.overview.advice import advice_for
 from drumline.overview.budgets import budget_row
 from drumline.overview.jobs import CANNOT_START, is_in_line, job_row, lines
 from drumline.overview.objects import ClusterObjects, JobObject, seconds
+from drumline.overview.overrides import override_rows
 from drumline.overview.pool_units import PoolUnits
 from drumline.overview.queues import cohorts_of, held_by_queue, quota_rows
 from drumline.overview.rows import BudgetRow, HolderRow, WhyCard
@@ -42,6 +43,7 @@ def why_card(cluster: ClusterObjects, job: JobObject) -> WhyCard:
     # A job that is not in line has nobody ahead.
     before = line[: place - 1] if place else ()
     known = next((each for each in cluster.queues if each.metadata.name == queue), None)
+    overrides = override_rows([known] if known else (), now=now)
     units = PoolUnits(cluster.pools)
     quotas = quota_rows(known, held_by_queue(cluster.jobs, units).get(queue, {}), units)
     pools = pools_of(job, known)
@@ -66,6 +68,7 @@ def why_card(cluster: ClusterObjects, job: JobObject) -> WhyCard:
         # A running job has no holders before it.
         holders=_holders(cluster, job, pools=pools) if is_in_line(job) else (),
         advice=advice_for(job.status.reason or "", suspended=job.spec.suspend),
+        override=next((row for row in overrides if row.job == job.key), None),
     )
 
 

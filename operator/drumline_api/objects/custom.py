@@ -201,6 +201,13 @@ class StoredQueueBudget(ObjectPart, frozen=True):
     when_spent: str = "Refuse"
 
 
+class StoredQueueOverride(ObjectPart, frozen=True):
+    job: str = ""
+    until: str = ""
+    granted_by: str = ""
+    reason: str = ""
+
+
 class StoredTrainingQueueSpec(ObjectPart, frozen=True):
     parent: str | None = None
     quotas: list[StoredPoolQuota] = []
@@ -214,6 +221,7 @@ class StoredTrainingQueueSpec(ObjectPart, frozen=True):
     budget: StoredQueueBudget | None = None
     spot: str | None = None
     max_price_per_gpu_hour: str | None = None
+    overrides: list[StoredQueueOverride] | None = None
     min_runtime_seconds: int = 0
 
 
@@ -257,6 +265,13 @@ class StoredBudgetUse(ObjectPart, frozen=True):
     users: list[StoredUseOfUser] | None = None
 
 
+class StoredOverrideUse(ObjectPart, frozen=True):
+    job: str = ""
+    gpus: int = 0
+    gpu_seconds: int = 0
+    at: str = ""
+
+
 class StoredTrainingQueueStatus(ObjectPart, frozen=True):
     observed_generation: int | None = None
     admitted_jobs: int | None = None
@@ -268,6 +283,7 @@ class StoredTrainingQueueStatus(ObjectPart, frozen=True):
     share_seconds: int | None = None
     share_seconds_at: str | None = None
     budget: StoredBudgetUse | None = None
+    overrides: list[StoredOverrideUse] | None = None
 
 
 class StoredTrainingQueue(ObjectPart, frozen=True):

@@ -10,9 +10,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, Final, TypeVar, cast
+
+import msgspec
 
 from drumline.controller.jobs.conversion import job_of
 from drumline.controller.nodes.health_signals import health_of, set_standings, standings
@@ -35,15 +38,18 @@ from drumline.kube.workload_views import WorkloadView
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.timestamps import parse_timestamp, timestamp
 from drumline.lifecycle.plan.acceptance import refusal_of
+from drumline.overview.rows import OverrideRow
 from drumline.scope import InstallationScope
 from drumline.settings import Settings
 from drumline_api.base import GROUP, LABEL_NODE_DEMAND, LABEL_QUEUE, ApiModel
 from drumline_api.gpupool import GpuPool, GpuPoolSpec
 from drumline_api.load import ApiError, parse
+from drumline_api.objects.custom import StoredTrainingQueue
 from drumline_api.trainingjob import TrainingJob
 from drumline_api.trainingqueue import TrainingQueue, TrainingQueueSpec
 from drumline_cli.decide.installation import NOT_KNOWN, Installation, labels_of
 from drumline_cli.decide.node_demands import KnownDemands, known_demands
+from drumline_cli.decide.overrides import bills_before
 from drumline_cli.errors import BadInput
 from drumline_cli.manifests import Json, ManifestDocument
 from drumline_cli.validation import refusals
@@ -120,6 +126,8 @@ class ClusterInput:
     """Whether the operator would refuse a job that is not stored yet."""
     written: Mapping[str, WrittenStart] = field(default_factory=dict[str, WrittenStart])
     """Expected starts in the statuses of waiting jobs, by uid."""
+    overrides: tuple[OverrideRow, ...] = ()
+    """Jobs that may preempt within the guarantee of other queues, with their bills."""
 
 
 def read(
@@ -181,7 +189,20 @@ def read(
         remarks=tuple(_remarks(state, installation)),
         broken=_would_be_refused(state, known),
         written={job.uid: _written(job) for job in jobs.values() if job.status.expected_start},
+        overrides=bills_before(
+            _stored_queues(known.values()), snapshot=snapshot, pending=pending, now=as_of
+        ),
     )
+
+
+def _stored_queues(manifests: Iterable[ManifestDocument]) -> list[StoredTrainingQueue]:
+    """Return the queues that can be read, with their statuses."""
+    queues: list[StoredTrainingQueue] = []
+    for manifest in manifests:
+        if manifest.kind == TrainingQueue.KIND:
+            with suppress(msgspec.ValidationError):
+                queues.append(msgspec.convert(_completed(manifest), StoredTrainingQueue))
+    return queues
 
 
 def _by_name(

@@ -12,6 +12,8 @@ from typing import Any, cast
 
 import msgspec
 
+from drumline.overview.overrides import override_text
+from drumline.overview.rows import OverrideRow
 from drumline_cli.cluster_access import chosen_credentials
 from drumline_cli.commands import Output
 from drumline_cli.decide import cluster, live_objects
@@ -21,6 +23,7 @@ from drumline_cli.decide.cycle import decided, read_policy
 from drumline_cli.decide.installation import read_installation
 from drumline_cli.decide.job_decisions import JobDecision
 from drumline_cli.decide.live_objects import LiveObjects
+from drumline_cli.decide.overrides import bills
 from drumline_cli.decide.table import table
 from drumline_cli.errors import BadInput
 from drumline_cli.manifests import ManifestDocument, read_manifests
@@ -35,12 +38,15 @@ class DecidedCycle(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         verdicts: a row for each job that the cycle concerns.
         unreadable: objects that could not be read, by file, line and field.
         remarks: waiting jobs that no cycle considers, with the reason; what is not known here.
+        overrides: jobs that may preempt within the guarantee of other queues, and the GPU-hours
+            that they keep from them, with the jobs that end for them in this cycle.
     """
 
     as_of: float
     verdicts: Sequence[JobDecision]
     unreadable: tuple[str, ...]
     remarks: tuple[str, ...]
+    overrides: tuple[OverrideRow, ...] = ()
 
 
 def as_json(cluster_input: ClusterInput, decisions: Sequence[JobDecision]) -> str:
@@ -50,6 +56,7 @@ def as_json(cluster_input: ClusterInput, decisions: Sequence[JobDecision]) -> st
         verdicts=decisions,
         unreadable=cluster_input.unreadable,
         remarks=cluster_input.remarks,
+        overrides=bills(cluster_input.overrides, decisions, now=cluster_input.as_of),
     )
     return msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"
 
@@ -131,7 +138,10 @@ def _table(
     # An unreadable input without decisions must not look like an idle cluster.
     if not decisions and _is_broken(cluster_input):
         return remarks
-    return table(decisions, now=now, wide=wide, forecast=forecast) + instead + remarks
+    owed = "".join(
+        f"{override_text(row)}\n" for row in bills(cluster_input.overrides, decisions, now=now)
+    )
+    return table(decisions, now=now, wide=wide, forecast=forecast) + instead + owed + remarks
 
 
 def _is_broken(cluster_input: ClusterInput) -> bool:

@@ -7,6 +7,7 @@ from typing import Final
 
 from drumline.overview.advice import page_of
 from drumline.overview.jobs import WAITS_FOR_HOLDERS
+from drumline.overview.overrides import override_text
 from drumline.overview.queues import whole_line
 from drumline.overview.rows import (
     BudgetRow,
@@ -109,7 +110,11 @@ def queues(rows: Sequence[QueueRow], *, now: float) -> str:
     """Render each queue with its waiting jobs."""
     if not rows:
         return "no queues\n"
-    return "\n".join(f"{_queue_head(row)}\n{_line(row, now=now)}" for row in rows)
+    return "\n".join(f"{_queue_head(row)}\n{_overrides(row)}{_line(row, now=now)}" for row in rows)
+
+
+def _overrides(row: QueueRow) -> str:
+    return "".join(f"  {override_text(each)}\n" for each in row.overrides)
 
 
 def _queue_head(row: QueueRow) -> str:
@@ -273,6 +278,7 @@ def _card(card: WhyCard, *, now: float) -> Iterator[tuple[str, str]]:
         )
     yield "quota", ", ".join(map(quota_sentence, card.quotas))
     yield "budget", budget_text(card.budget)
+    yield "override", "" if card.override is None else override_text(card.override)
     yield from holders(card.holders, now=now)
     for name, sentence in zip(("to do", *[""] * len(card.advice)), card.advice, strict=False):
         yield name, sentence

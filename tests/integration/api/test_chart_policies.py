@@ -577,6 +577,59 @@ def test_with_queue_rights_who_submits_may_use_the_queue_and_the_priority(
         kubectl("delete", "tj", "probe", "-n", namespace)
 
 
+def granting(name: str, *jobs: str, by: str = "jane", gpus: int = 1) -> str:
+    """A queue with an override for each of these jobs."""
+    overrides = [
+        {"job": job, "until": "2100-01-01T00:00:00Z", "grantedBy": by, "reason": "launch"}
+        for job in jobs
+    ]
+    spec = {"quotas": [{"gpuPool": "any", "nominalGpus": gpus}], "overrides": overrides}
+    queue = {"apiVersion": "drumline.dev/v1alpha1", "kind": "TrainingQueue", "spec": spec}
+    return json.dumps({**queue, "metadata": {"name": name}})
+
+
+def test_an_override_is_granted_by_name_and_only_with_the_right(
+    helm: Helm, kubectl: Kubectl, namespace: str
+) -> None:
+    edits = {"apiGroups": ["drumline.dev"], "resources": ["trainingqueues"]}
+    rules = {name: {**edits, "verbs": verbs} for name, verbs in {
+        "owner": ["get", "list", "create", "update", "patch"], "admin": ["*"]}.items()}  # fmt: skip
+    objects: list[Json] = []
+    for name, rule in rules.items():
+        meta = {"name": f"{namespace}-{name}"}
+        kind = {"apiVersion": "rbac.authorization.k8s.io/v1", "metadata": meta}
+        ref = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", **meta}
+        user = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": name}
+        objects.append({**kind, "kind": "ClusterRole", "rules": [rule]})
+        objects.append({**kind, "kind": "ClusterRoleBinding", "roleRef": ref, "subjects": [user]})
+    kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(objects))
+    queue = f"{namespace}-queue"
+    try:
+        with in_force(helm, kubectl, namespace, names=("-queue-overrides",)):
+            owner = Submitter(kubectl, namespace, "--as=owner")
+            admin = Submitter(kubectl, namespace, "--as=admin")
+            assert "owner may not grant" in owner.wait_for_refusal(
+                granting(queue, "a/b", by="owner")
+            )
+            assert "grantedBy must be admin" in admin.refusal(granting(queue, "a/b", by="jane"))
+            assert owner.refusal(granting(queue)) == ""
+            as_admin = ("apply", "--as=admin", "-f", "-")
+            kubectl(*as_admin, stdin=granting(queue, "a/b", by="admin"))
+            # A granted override stays as it is, and its queue may change.
+            as_owner = ("apply", "--as=owner", "-f", "-")
+            kubectl(*as_owner, stdin=granting(queue, "a/b", by="admin", gpus=2))
+            longer = granting(queue, "a/b", by="admin").replace("2100", "2200")
+            assert "may not grant" in refusal_of(lambda: kubectl(*as_owner, stdin=longer))
+            more = granting(queue, "a/b", "a/c", by="admin")
+            assert "may not grant" in refusal_of(lambda: kubectl(*as_owner, stdin=more))
+            kubectl(*as_owner, stdin=granting(queue))
+    finally:
+        kubectl("delete", "trainingqueue", queue, "--ignore-not-found")
+        for kind in ("clusterrole", "clusterrolebinding"):
+            for name in rules:
+                kubectl("delete", kind, f"{namespace}-{name}")
+
+
 def workload(kind: str, *, queue: str) -> str:
     """A workload whose pods name a queue; one that makes none."""
     version = {"CronJob": "batch/v1", "Job": "batch/v1"}.get(kind, "apps/v1")

@@ -217,6 +217,17 @@ ACCEPTED: dict[str, dict[str, Any]] = {
         quotas=[{"gpuPool": "gpus", "nominalGpus": 0, "nominalPercent": 40, "lendingLimitGpus": 8}],
         aboveQuota="Evict",
     ),
+    "a job before all others for a time": manifest(
+        "TrainingQueue",
+        overrides=[
+            {
+                "job": "team/launch.v2",
+                "until": "2100-01-01T00:00:00Z",
+                "grantedBy": "kubernetes-admin",
+                "reason": "launch",
+            }
+        ],
+    ),
     "a queue that suspends what is idle": manifest(
         "TrainingQueue", idle={"action": "Suspend", "afterSeconds": 604_800}
     ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from drumline.lifecycle.model.timestamps import parse_timestamp
 from drumline_api.money import amount, millionths
 from drumline_api.policy import SchedulingPolicy
 from drumline_api.trainingjob import TrainingJobSpec
@@ -13,6 +14,7 @@ from drumline_scheduler.model import (
     Budget,
     MoveBudget,
     Ordering,
+    Override,
     Policy,
     PreemptionLimit,
     PreemptionRule,
@@ -81,6 +83,20 @@ def queue_of(
         },
         budget=budget_of(spec),
         price_rule=price_rule_of(spec),
+        overrides=overrides_of(spec),
+    )
+
+
+def overrides_of(spec: TrainingQueueSpec) -> tuple[Override, ...]:
+    """Return the jobs that may preempt within the guarantee of other queues."""
+    return tuple(
+        Override(
+            job=each.job,
+            until=parse_timestamp(each.until),
+            granted_by=each.granted_by,
+            reason=each.reason,
+        )
+        for each in spec.overrides or ()
     )
 
 

@@ -335,7 +335,17 @@ class Committer:
             if job_uid(victim.uid) in jobs  # foreign pods are evicted by now
         ]
         writes = [
-            (job, partial(self._preempt_victim, victim, job, preemptor, now=now))
+            (
+                job,
+                partial(
+                    self._preempt_victim,
+                    victim,
+                    job,
+                    preemptor,
+                    override=preemption.override,
+                    now=now,
+                ),
+            )
             for job, victim in victims
         ]
         return await write_each(writes, on_fault=on_fault)
@@ -411,12 +421,13 @@ class Committer:
         return evicted
 
     async def _preempt_victim(
-        self, victim: Victim, job: Job, preemptor: Job, *, now: float
+        self, victim: Victim, job: Job, preemptor: Job, *, override: str, now: float
     ) -> bool:
+        why = f"{victim.why}: {override}" if override else str(victim.why)
         eviction = JobEviction(
             by=preemptor.key,
             by_uid=preemptor.uid,
-            message=f"{preemptor.key} needs {victim.gpus} GPUs of this job ({victim.why})",
+            message=f"{preemptor.key} needs {victim.gpus} GPUs of this job ({why})",
             indices=given_up_indices(victim, job),
             moves_to_pool=victim.moves_to_pool,
             moves_to=victim.moves_to,

@@ -3,7 +3,8 @@
 Ready is true if the operator works with the spec, and false if it waits for another object that the
 spec names. Stalled means that only a change of the spec helps. Degraded means that a pool's nodes
 offer fewer GPUs than their pods hold: a device plugin is gone, and jobs there may not start again.
-Ineffective means that a part of a queue's spec has no effect in this installation.
+Ineffective means that a part of a queue's spec has no effect in this installation. Overriding means
+that jobs of a queue may preempt within the guarantee of other queues.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
+from drumline.controller.queues.conversion import overrides_of
 from drumline.kube.views import ObjectView
 from drumline.lifecycle.model.conditions import Statement, next_condition
 from drumline.settings import Settings
@@ -83,6 +85,7 @@ def of_queue(
     parent_of: Callable[[str], str | None] = lambda _: None,
     is_namespace: Callable[[str], bool] = lambda _: True,
     gpus_of: Callable[[str], int] = lambda _: 0,
+    now: float = 0.0,
 ) -> Statements:
     """Return the conditions of a TrainingQueue.
 
@@ -95,6 +98,7 @@ def of_queue(
         parent_of: returns the parent of a TrainingQueue, None without one.
         is_namespace: returns whether a namespace exists.
         gpus_of: returns the total `gpus` of a GpuPool; 0 if unknown, or if it may grow.
+        now: seconds since the epoch.
     """
     # The first problem decides. Each one names one object to create or one field to change.
     if problem is not None or spec is None:
@@ -119,7 +123,7 @@ def of_queue(
     effect = _without_effect(spec, evictions) or _out_of_reach(
         spec, is_namespace=is_namespace, gpus_of=gpus_of
     )
-    return {ConditionType.READY: _ACCEPTED, **effect}
+    return {ConditionType.READY: _ACCEPTED, **effect, **_overrides(spec, now=now)}
 
 
 def _cycle_above(parent: str | None, parent_of: Callable[[str], str | None]) -> list[str]:
@@ -155,6 +159,20 @@ def _out_of_reach(
             reason = PlatformReason.QUOTA_ABOVE_POOL
             return {ConditionType.INEFFECTIVE: Statement(truth="True", reason=reason, message=text)}
     return {}
+
+
+def _overrides(spec: TrainingQueueSpec, *, now: float) -> Statements:
+    """Report which jobs may preempt within the guarantee of other queues. A change is an event."""
+    granted = overrides_of(spec)
+    if not granted:
+        return {}
+    active = [override for override in granted if now < override.until]
+    text = "; ".join(f"{override.job}: {override}" for override in active or granted)
+    if not active:
+        reason = PlatformReason.OVERRIDE_ENDED
+        return {ConditionType.OVERRIDING: Statement(truth="False", reason=reason, message=text)}
+    reason = PlatformReason.OVERRIDE_GRANTED
+    return {ConditionType.OVERRIDING: Statement(truth="True", reason=reason, message=text)}
 
 
 def _without_effect(spec: TrainingQueueSpec, evictions: PodEvictions) -> Statements:

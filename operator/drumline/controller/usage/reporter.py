@@ -24,6 +24,7 @@ from drumline.controller.pools.calibration import (
 from drumline.controller.pools.overlaps import overlap_of
 from drumline.controller.queues.budget_gauges import show_budgets
 from drumline.controller.queues.gpu_seconds_rates import GpuSecondsRates, JobUse
+from drumline.controller.queues.overrides import override_fields
 from drumline.controller.queues.usage_history import QueueUsageHistory
 from drumline.controller.state.cluster import ClusterCache
 from drumline.controller.usage.cluster_series import cluster_series
@@ -53,6 +54,7 @@ from drumline_contract import Progress
 from drumline_scheduler.forecast.expected_starts import ExpectedStart
 from drumline_scheduler.forecast.lines import CANNOT_START
 from drumline_scheduler.model import Node, Pool, Snapshot
+from drumline_scheduler.overrides import gpus_below_guarantee
 from drumline_scheduler.quota.usage_budgets import held_in
 
 log = logs.get("drumline.controller.usage.reporter")
@@ -161,6 +163,8 @@ class UsageReporter:
         )
         # Phase 2: figures of all queues and pools, in one pass over the snapshot.
         figures = self._queue_figures(snapshot) | self._pool_figures(snapshot)
+        below = self._below_guarantee(snapshot, now=now)
+        granted = {queue.name: queue for queue in snapshot.queues if queue.overrides}
         percents = self._report_calibration()
         votes = part_votes(self._state.jobs.all(), self._progress)
         nodes: dict[str, list[Node]] = defaultdict(list)
@@ -174,6 +178,8 @@ class UsageReporter:
                 status = figures.get((resource.plural, view.name), {})
                 status |= status_fields(view, statements, now=now)
                 if resource is TRAINING_QUEUES:
+                    if (queue := granted.get(view.name)) is not None:
+                        status |= override_fields(queue, before=view.status, below=below, now=now)
                     status |= self._usage_fields(view, status, now=now)
                 else:
                     status |= self._health.fields(view.name)
@@ -216,6 +222,7 @@ class UsageReporter:
             parent_of=lambda name: spec.parent if (spec := queues.get(name)) else None,
             is_namespace=self._state.namespaces.may_exist,
             gpus_of=self._fixed_gpus_of,
+            now=self._clock(),
         )
 
     def _fixed_gpus_of(self, pool: str) -> int:
@@ -225,6 +232,12 @@ class UsageReporter:
             return 0
         total = view.status.get("totalGpus")
         return total if isinstance(total, int) else 0
+
+    def _below_guarantee(self, snapshot: Snapshot, *, now: float) -> Mapping[tuple[str, str], int]:
+        """Return the GPUs that jobs with an override keep from other queues, by queue and job."""
+        if not any(queue.overrides for queue in snapshot.queues):
+            return {}
+        return gpus_below_guarantee(snapshot, pending=self._state.scheduling.pending(), now=now)
 
     def _usage_fields(self, view: ObjectView, status: Json, *, now: float) -> Json:
         """Return the usage fields of a queue, refreshed rarely or with another change."""

@@ -27,6 +27,7 @@ from tests.unit.controller.views import node_view, pool_view, queue_view
 
 NOW = 1_800_000_000.0
 EVICT = {"borrowed": "Evict"}
+OVERRIDE = {"job": "team/hero", "grantedBy": "jane", "reason": "launch"}
 H100, ELSEWHERE = frozenset({"h100"}), frozenset({"b200"})
 
 
@@ -111,6 +112,16 @@ def queue(*, pools: tuple[str, ...] = ("h100",), queues: tuple[str, ...] = (), *
         (
             queue(foreignPods=EVICT, evictions=PodEvictions(allowed=True, guarded_pools=H100)),
             {"Ready": "Accepted"},
+            "Current",
+        ),
+        (
+            queue(overrides=[{**OVERRIDE, "until": "1970-01-01T00:00:01Z"}]),
+            {"Ready": "Accepted", "Overriding": "OverrideGranted"},
+            "Current",
+        ),
+        (
+            queue(overrides=[{**OVERRIDE, "until": "1970-01-01T00:00:00Z"}]),
+            {"Ready": "Accepted", "Overriding": "OverrideEnded"},
             "Current",
         ),
         (queue(problem="no"), {"Ready": "Unreadable", "Stalled": "Unreadable"}, "Failed"),
