@@ -19,7 +19,7 @@ def outcome_rank(placement: Placement, pipe: Connection, name: str) -> None:
     pipe.send(outcome)
 
 
-@pytest.mark.extended(keep=1)
+@pytest.mark.extended(keep=4, of="runs of ranks")
 @pytest.mark.parametrize("name", sorted(TRAINED))
 def test_a_model_type_trains_as_in_a_plain_loop(gangs: GangStarter, name: str) -> None:
     outcome = gangs.run(outcome_rank, name, world_size=2)[0]

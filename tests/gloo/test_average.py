@@ -41,6 +41,7 @@ def train(
     return {record["step"]: record["loss"] for record in map(json.loads, lines)}
 
 
+@pytest.mark.extended(keep=4, of="runs of ranks")
 def test_the_average_of_a_run_is_saved_measured_and_exported(
     gangs: GangStarter, folders: tuple[Path, Path], tmp_path: Path
 ) -> None:

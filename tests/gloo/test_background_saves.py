@@ -26,7 +26,7 @@ from tests.gloo.jobs import CPU, opened, restore_once, train_rank, training_stat
 from tests.gloo.stored import same_bits, whole_tensors
 from tests.patience import HANG_SECONDS
 
-pytestmark = pytest.mark.extended(keep=1)
+pytestmark = pytest.mark.extended(keep=4, of="runs of ranks")
 
 
 def fill(slices: list[TensorSlice], value: float) -> None:

@@ -55,7 +55,7 @@ def saved(gangs: GangStarter, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.extended(keep=2)
+@pytest.mark.extended(keep=4, of="runs of ranks")
 @pytest.mark.parametrize("name", ALTERED)
 def test_what_changes_the_losses_is_said(
     gangs: GangStarter, saved: Path, tmp_path: Path, name: str

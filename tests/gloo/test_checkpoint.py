@@ -31,7 +31,7 @@ from tests.gloo.gang import GangStarter
 from tests.gloo.jobs import CPU, opened, restore_once, save_steps, train_rank, training_state
 from tests.gloo.scale import DAMAGES
 
-pytestmark = pytest.mark.extended(keep=8)
+pytestmark = pytest.mark.extended(keep=5)
 
 
 def restore_mutated(

@@ -7,6 +7,8 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from drumline_trainer.metrics.sinks import EVALUATIONS_FILE
 from tests.gloo.configs import small
 from tests.gloo.gang import GangStarter
@@ -27,6 +29,7 @@ STOPPING: dict[str, Any] = {
 }
 
 
+@pytest.mark.extended(keep=4, of="runs of ranks")
 def test_a_run_ends_where_the_loss_no_longer_falls_killed_or_not(
     gangs: GangStarter, tmp_path: Path
 ) -> None:

@@ -29,7 +29,7 @@ from tests.gloo.gang import GangStarter
 from tests.gloo.jobs import train_rank
 from tests.gloo.stored import whole_tensors
 
-pytestmark = pytest.mark.extended(keep=1)
+pytestmark = pytest.mark.extended(keep=4, of="runs of ranks")
 
 STEPS = 10
 

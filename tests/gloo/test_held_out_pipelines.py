@@ -15,7 +15,7 @@ from tests.gloo.gang import GangStarter
 from tests.gloo.jobs import train_rank
 from tests.gloo.stored import same_bits, whole_tensors
 
-pytestmark = pytest.mark.extended(keep=1)
+pytestmark = pytest.mark.extended(keep=3, of="numbers of ranks")
 
 STEPS = 2
 PIPELINE = {"pipeline": 2}

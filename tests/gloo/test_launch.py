@@ -27,7 +27,7 @@ from tests.gloo.gang import REPOSITORY, GangStarter
 from tests.gloo.jobs import run_program, train_rank
 from tests.gloo.stored import same_bits, whole_tensors
 
-pytestmark = pytest.mark.extended(keep=2)
+pytestmark = pytest.mark.extended(keep=1)
 
 Program = Callable[[list[str]], int | None]
 """Takes the command line, gives the exit code."""

@@ -22,7 +22,7 @@ from tests.gloo.configs import small
 from tests.gloo.gang import REPOSITORY, GangStarter
 from tests.gloo.jobs import run_program
 
-pytestmark = pytest.mark.extended(keep=2)
+pytestmark = pytest.mark.extended(keep=1)
 
 MPIRUN = shutil.which("mpirun")
 

@@ -23,7 +23,7 @@ from tests.gloo.configs import small
 from tests.gloo.gang import GangStarter
 from tests.gloo.jobs import CPU, joined
 
-pytestmark = pytest.mark.extended(keep=1)
+pytestmark = pytest.mark.extended(keep=4, of="runs of ranks")
 
 
 def built(config: TrainerConfig) -> nn.Module:

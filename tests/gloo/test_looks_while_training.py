@@ -23,6 +23,7 @@ from tests.gloo.tuned import tuned, write_conversations, write_tiny_llama
 PROMPT = "How many are two and two?"
 
 
+@pytest.mark.extended(keep=4, of="runs of ranks")
 def test_prompts_are_continued_and_checkpoints_exported(gangs: GangStarter, tmp_path: Path) -> None:
     config = tuned(
         write_tiny_llama(tmp_path / "model"),

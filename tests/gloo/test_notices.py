@@ -18,7 +18,7 @@ from tests.gloo.gang import GangStarter
 from tests.gloo.standin import StandIn
 from tests.gloo.stored import trainer_state
 
-pytestmark = pytest.mark.extended(keep=3)
+pytestmark = pytest.mark.extended(keep=2)
 
 ENDLESS = 1_000_000
 

@@ -17,7 +17,7 @@ from tests.gloo.stored import same_bits, whole_tensors
 from tests.gloo.tuned import tuned, write_tiny_llama
 from tests.unit.trainer.data.records.conversations import preferences, write_lines
 
-pytestmark = pytest.mark.extended(keep=1)
+pytestmark = pytest.mark.extended(keep=4, of="runs of ranks")
 
 STEPS = 12
 PREFERRING: dict[str, Any] = {

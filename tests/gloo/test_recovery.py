@@ -25,7 +25,7 @@ from tests.gloo.scale import RECOVERIES
 from tests.gloo.standin import Fault, StandIn
 from tests.gloo.stored import same_bits, trainer_state, whole_tensors
 
-pytestmark = pytest.mark.extended(keep=2)
+pytestmark = pytest.mark.extended(keep=1)
 
 RANKS = 3
 

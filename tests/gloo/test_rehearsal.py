@@ -25,7 +25,7 @@ from tests.gloo.gang import GangStarter
 from tests.gloo.jobs import run_program
 from tests.gloo.scale import ALL
 
-pytestmark = pytest.mark.extended(keep=1)
+pytestmark = pytest.mark.extended(keep=4, of="runs of ranks")
 
 LAYOUTS = {
     "fsdp, tensor, interleaved": ParallelismConfig(

@@ -17,7 +17,7 @@ from tests.gloo.gang import GangStarter
 from tests.gloo.jobs import train_rank, train_until, train_with_death
 from tests.gloo.stored import same_bits, trainer_state, whole_tensors
 
-pytestmark = pytest.mark.extended(keep=3)
+pytestmark = pytest.mark.extended(keep=2)
 
 
 def undisturbed(

@@ -25,7 +25,7 @@ from tests.gloo.counted_reads import CountedStorage
 from tests.gloo.gang import GangStarter
 from tests.gloo.jobs import CPU, opened, training_state
 
-pytestmark = pytest.mark.extended(keep=4)
+pytestmark = pytest.mark.extended(keep=2)
 
 
 def save_numbered(placement: Placement, pipe: Connection, config: TrainerConfig) -> None:

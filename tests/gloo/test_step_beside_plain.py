@@ -16,7 +16,7 @@ from drumline_contract.config import TrainerConfig
 from tests.gloo.gang import GangStarter
 from tools.bench.trainer_steps import LOSS_TOLERANCE, PARALLELISM, beside, config_of
 
-pytestmark = pytest.mark.extended(keep=1)
+pytestmark = pytest.mark.extended(keep=3, of="numbers of ranks")
 
 STEPS = 2
 

@@ -27,7 +27,7 @@ from tests.gloo.jobs import train_rank, train_until
 from tests.gloo.standin import Fault, StandIn
 from tests.gloo.stored import same_bits, trainer_state, whole_tensors
 
-pytestmark = pytest.mark.extended(keep=2)
+pytestmark = pytest.mark.extended(keep=4, of="runs of ranks")
 
 LLAMA = {
     "model_type": "llama",

@@ -67,7 +67,7 @@ def run(gangs: GangStarter, folder: Path, config: TrainerConfig, *, ranks: int) 
     return read_losses(folder / "metrics.jsonl")
 
 
-@pytest.mark.extended(keep=1)
+@pytest.mark.extended(keep=1, of="layers of transformers")
 @pytest.mark.parametrize(("kind", "ranks", "settings"), CELLS, ids=str)
 def test_losses_are_those_of_a_plain_loop(
     gangs: GangStarter, tmp_path: Path, kind: str, ranks: int, settings: dict[str, Any]
@@ -77,7 +77,7 @@ def test_losses_are_those_of_a_plain_loop(
     assert losses == pytest.approx(plain_losses(config), rel=1e-5)
 
 
-@pytest.mark.extended(keep=1)
+@pytest.mark.extended(keep=1, of="layers of transformers")
 @pytest.mark.parametrize("kind", ["qwen3_moe", "gemma3_text"])
 def test_a_checkpoint_goes_on_in_other_layouts_and_out_to_transformers(
     gangs: GangStarter, tmp_path: Path, kind: str
@@ -109,7 +109,7 @@ def test_a_checkpoint_goes_on_in_other_layouts_and_out_to_transformers(
             np.testing.assert_array_equal(own.reshape(values.shape), values, err_msg=name)
 
 
-@pytest.mark.extended(keep=1)
+@pytest.mark.extended(keep=1, of="layers of transformers")
 @pytest.mark.parametrize(
     ("model", "message"),
     [

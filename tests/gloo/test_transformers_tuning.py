@@ -28,7 +28,7 @@ from tests.gloo.stored import same_bits, whole_tensors
 from tests.gloo.tuned import tuned, write_conversations, write_tiny_llama
 from tests.unit.trainer.data.records.conversations import preferences, write_lines
 
-pytestmark = pytest.mark.extended(keep=1)
+pytestmark = pytest.mark.extended(keep=4, of="runs of ranks")
 
 THEIRS = {"model": {"family": "transformers"}}
 LORA = {"rank": 4, "alpha": 8.0}

@@ -26,7 +26,7 @@ from tests.gloo.nccl.flight_records import RECORDS
 from tests.gloo.nccl.process_group import ASYNC_ERROR_HANDLING, ErrorHandling
 from tests.gloo.nccl.test_process_group import join
 
-pytestmark = pytest.mark.extended(keep=2)
+pytestmark = pytest.mark.extended(keep=2, of="the stand-in for NCCL")
 
 C10D: Any = import_module("torch._C._distributed_c10d")
 

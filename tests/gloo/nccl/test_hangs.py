@@ -32,7 +32,7 @@ def verdict(gang: StandIn, *, silent: bool) -> Blame | None:
     return blame(known, ranks=gang.ranks)
 
 
-@pytest.mark.extended(keep=1)
+@pytest.mark.extended(keep=2, of="the stand-in for NCCL")
 @pytest.mark.parametrize(
     "case",
     [

@@ -15,7 +15,7 @@ from tests.gloo.jobs import train_rank
 from tests.gloo.standin import Fault, StandIn
 from tests.gloo.test_recovery import RANKS, assert_equal_runs, config_of, recovered
 
-pytestmark = pytest.mark.extended(keep=1)
+pytestmark = pytest.mark.extended(keep=2, of="the stand-in for NCCL")
 
 MODULE = "tests.gloo.nccl.rank"
 SPINNING = "tests.gloo.nccl.spinning_rank"

@@ -157,7 +157,7 @@ def alone() -> tuple[list[float], list[Tensor]]:
     return trained(model())
 
 
-@pytest.mark.extended(keep=2)
+@pytest.mark.extended(keep=1)
 @pytest.mark.parametrize("name", CASES)
 def test_a_ring_s_output_and_gradients_are_those_of_the_whole(
     ranks: list[tuple], name: str

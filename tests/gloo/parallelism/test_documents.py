@@ -31,7 +31,7 @@ from drumline_trainer.sharding.world import World
 from tests.gloo.configs import SMALL
 from tests.gloo.gang import GangStarter
 
-pytestmark = pytest.mark.extended(keep=3)
+pytestmark = pytest.mark.extended(keep=1)
 
 CPU = torch.device("cpu")
 RANKS = 2

@@ -14,7 +14,7 @@ from drumline_trainer.sharding.boxes import Box, tiles
 from tests.gloo.gang import GangStarter
 from tests.gloo.parallelism.tensor_ranks import Case, Held, Outcome, compare, go_back
 
-pytestmark = pytest.mark.extended(keep=1)
+pytestmark = pytest.mark.extended(keep=3, of="numbers of ranks")
 
 LLAMA = ModelConfig(hidden_size=16, ffn_size=24, heads=4, kv_heads=2)
 GPT2 = ModelConfig(

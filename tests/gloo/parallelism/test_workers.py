@@ -22,7 +22,7 @@ from tests.gloo.jobs import train_with_death
 from tests.gloo.parallelism.worker_ranks import Run, work_through
 from tests.gloo.stored import same_bits, whole_tensors
 
-pytestmark = pytest.mark.extended(keep=1)
+pytestmark = pytest.mark.extended(keep=3, of="numbers of ranks")
 
 RANKS, STEPS, HELD, BOUND = 4, 20, 5, 2
 SGD = {"kind": "sgd", "momentum": 0.0, "weight_decay": 0.0, "max_gradient_norm": 1e6}

@@ -30,7 +30,7 @@ from drumline_trainer.parallelism.batch_shard import MicroBatch, StepBatch
 from drumline_trainer.sharding.world import World
 from tests.unit.trainer.pretended_gpu import GPU, PretendedGpu
 
-pytestmark = pytest.mark.extended(keep=8)
+pytestmark = pytest.mark.extended(keep=4)
 
 LENGTH, ROWS, MICRO_BATCHES = 32, 2, 2
 MODEL: dict[str, Any] = {"layers": 2, "hidden_size": 32, "ffn_size": 64, "heads": 2, "kv_heads": 2}

@@ -19,7 +19,7 @@ from drumline_trainer.models.documents import Documents
 from drumline_trainer.models.loss import token_losses_sum
 from drumline_trainer.sharding.world import World
 
-pytestmark = pytest.mark.extended(keep=3)
+pytestmark = pytest.mark.extended(keep=1)
 
 SHAPE: dict[str, Any] = {"layers": 4, "hidden_size": 32, "ffn_size": 48, "heads": 4, "kv_heads": 4}
 MODELS = {

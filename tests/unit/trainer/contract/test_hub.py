@@ -61,6 +61,7 @@ TIED: dict[str, Any] = {
     "num_hidden_layers": 2,
     "num_attention_heads": 2,
 }
+fetches = pytest.mark.extended(keep=5, of="fetches from the Hub")
 TOKEN = "hf_of_the_tests"  # noqa: S105 - not a real token
 
 
@@ -111,6 +112,7 @@ def stored(place: Path) -> dict[str, bytes]:
     }
 
 
+@fetches
 def test_a_model_is_its_configuration_its_tokenizer_and_the_weights_of_its_index(
     hub: Hub, model: Repository, name: str, tmp_path: Path
 ) -> None:
@@ -130,6 +132,7 @@ def test_a_model_is_its_configuration_its_tokenizer_and_the_weights_of_its_index
     assert {each.token for each in hub.seen if each.host == "hub"} == {TOKEN}
 
 
+@fetches
 def test_a_pinned_commit_that_is_here_needs_no_hub(
     hub: Hub, model: Repository, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -144,6 +147,7 @@ def test_a_pinned_commit_that_is_here_needs_no_hub(
     assert fetched(f"hf://{name}@{model.commit}").place == place
 
 
+@fetches
 def test_a_branch_that_moves_does_not_change_a_process(
     hub: Hub, model: Repository, name: str
 ) -> None:
@@ -157,6 +161,7 @@ def test_a_branch_that_moves_does_not_change_a_process(
     assert hub.models[name].commit == commit_of(2)
 
 
+@fetches
 def test_ranks_that_start_together_read_one_commit_of_a_branch_that_moves(
     hub: Hub, name: str
 ) -> None:
@@ -196,7 +201,7 @@ def _layers(count: int) -> bytes:
     return json.dumps(to_theirs(replace(MODEL, layers=count), dtype="float32")).encode()
 
 
-@pytest.mark.extended
+@fetches
 def test_the_configuration_is_read_without_the_weights(
     hub: Hub, model: Repository, name: str
 ) -> None:
@@ -205,7 +210,7 @@ def test_the_configuration_is_read_without_the_weights(
     assert not [each for each in hub.seen if each.host == "cdn"]
 
 
-@pytest.mark.extended(keep=1)
+@fetches
 @pytest.mark.parametrize(
     ("head", "shards"), [(None, 1), (None, 2), ("tied", 1), ("apart", 1), ("apart", 2)]
 )
@@ -239,6 +244,7 @@ def test_a_tied_model_is_downloaded_only_to_compare_a_head_that_it_stores(
     assert not hub.seen
 
 
+@fetches
 def test_a_transfer_that_breaks_continues_where_it_was(hub: Hub, name: str) -> None:
     files = {"config.json": b"{}", "model.safetensors": bytes(24 << 20)}
     hub.models[name] = Repository(files=files)
@@ -248,7 +254,7 @@ def test_a_transfer_that_breaks_continues_where_it_was(hub: Hub, name: str) -> N
     assert [each.range for each in hub.seen if each.host == "cdn"] == [None, f"bytes={10 << 20}-"]
 
 
-@pytest.mark.extended(keep=1)
+@fetches
 @pytest.mark.parametrize("path", ["model.safetensors", "config.json"])
 def test_a_file_with_another_digest_is_removed_and_fetched_again(
     hub: Hub, name: str, path: str
@@ -264,6 +270,7 @@ def test_a_file_with_another_digest_is_removed_and_fetched_again(
     assert stored(fetched(f"hf://{name}").place) == files
 
 
+@fetches
 def test_records_of_a_data_set(
     hub: Hub, model: Repository, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -306,7 +313,7 @@ def test_a_large_data_set_is_chosen_by_a_few_patterns(path: str) -> None:
     assert list(filter_repo_objects(names, allow_patterns=patterns)) == chosen
 
 
-@pytest.mark.extended
+@fetches
 def test_import_keeps_the_url(model: Repository, name: str, tmp_path: Path) -> None:
     assert model
     assert main(["import", f"hf://{name}", str(tmp_path / "run.json")]) == ExitCode.OK
@@ -314,7 +321,7 @@ def test_import_keeps_the_url(model: Repository, name: str, tmp_path: Path) -> N
     assert main(["export", str(tmp_path), f"hf://{name}"]) == ExitCode.CONFIG
 
 
-@pytest.mark.extended(keep=3)
+@fetches
 @pytest.mark.parametrize(
     ("url", "message", "comes_back"),
     [
@@ -353,7 +360,7 @@ def test_refusals_are_one_line_without_the_token(
     assert len(str(caught.value).splitlines()) == 1
 
 
-@pytest.mark.extended
+@fetches
 def test_a_lost_hub_may_come_back(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     assert hub
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
@@ -362,7 +369,7 @@ def test_a_lost_hub_may_come_back(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> 
     assert caught.value.may_come_back
 
 
-@pytest.mark.extended
+@fetches
 def test_a_folder_that_cannot_be_written_is_named(
     hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
