@@ -16,6 +16,7 @@ from typing import Any
 import yaml
 
 from tests.kube import Json, Kube
+from tests.patience import HANG_SECONDS
 
 ROOT = Path(__file__).parents[1]
 CHART_FILES = tuple(ROOT / "helm/drumline/files" / part for part in ("crds", "policies"))
@@ -106,7 +107,7 @@ class OperatorProcess:
     def _end(self, number: signal.Signals) -> int:
         assert self.process is not None
         self.process.send_signal(number)
-        code = self.process.wait(timeout=120)
+        code = self.process.wait(timeout=HANG_SECONDS)
         self.process = None
         return code
 

@@ -9,6 +9,7 @@ import pytest
 import drumline_console.notebook as dl
 from tests.integration.cli.test_report import without_rights
 from tests.kube import Kube
+from tests.patience import HANG_SECONDS
 from tools.cluster import Cluster
 
 
@@ -37,7 +38,7 @@ def test_the_life_of_a_job_in_a_notebook(
             job.wait(timeout_seconds=0)
         ended = {"phase": "Succeeded", "finishedAt": "2026-11-21T06:00:00Z", "step": 7}
         kube.patch_status("trainingjobs", job.name, ended, namespace)
-        assert job.wait(timeout_seconds=120).phase == "Succeeded"
+        assert job.wait(timeout_seconds=HANG_SECONDS).phase == "Succeeded"
         assert job.steps.done == 7
         assert job.report().report.phase == "Succeeded"
         assert job.logs().rows() == []

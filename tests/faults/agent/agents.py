@@ -141,7 +141,7 @@ class Agent:
     def _call(
         self, method: str, path: str, body: bytes, signature: str
     ) -> tuple[int, bytes, dict[str, str]]:
-        connection = http.client.HTTPConnection(self.address, PORT, timeout=60)
+        connection = http.client.HTTPConnection(self.address, PORT, timeout=HANG_SECONDS)
         try:
             headers = {SIGNATURE_HEADER: signature} if signature else {}
             connection.request(method, path, body=body or None, headers=headers)

@@ -21,6 +21,7 @@ from kubernetes import client, config
 
 from tests.integration.api.manifests import manifest
 from tests.operator_process import CHART_FILES
+from tests.patience import HANG_SECONDS
 from tools.cluster import Cluster
 from tools.cluster.binaries import ensure_binaries
 
@@ -115,7 +116,7 @@ def wait_until_established(kubectl: Kubectl) -> None:
 
     `kubectl wait` fails on a CRD that has no conditions yet, as in the moment after its creation.
     """
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + HANG_SECONDS
     while not all(map(_is_established, json.loads(kubectl("get", "crds", "-o", "json"))["items"])):
         assert time.monotonic() < deadline, "a CRD is not established"
         time.sleep(0.2)
@@ -152,7 +153,7 @@ def as_installed(control_plane: Cluster, kubectl: Kubectl) -> Iterator[Server]:
     api = config.new_client_from_config(config_file=str(control_plane.kubeconfig))
     answers = Server(api, name)
     both = manifest("TrainingJob", template={"image": "i"})
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + HANG_SECONDS
     while answers.create(both, dry_run=True).code == 201:
         assert time.monotonic() < deadline, "the policy has no effect"
         time.sleep(0.2)  # the API server takes policies in without saying when

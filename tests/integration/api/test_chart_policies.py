@@ -14,6 +14,7 @@ import yaml
 
 from tests.integration.api.conftest import ROOT, Helm, Kubectl
 from tests.integration.api.manifests import Json, manifest
+from tests.patience import HANG_SECONDS
 
 pytestmark = pytest.mark.extended(keep=3)
 
@@ -108,7 +109,7 @@ def refusal_of(attempt: Callable[[], object]) -> str:
 
 def wait_until_refused(attempt: Callable[[], object]) -> str:
     """The same once a policy is in force: the API server does not say when that is."""
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + HANG_SECONDS
     while not (refusal := refusal_of(attempt)):
         assert time.monotonic() < deadline, "the policy has no effect"
     return refusal
@@ -116,7 +117,7 @@ def wait_until_refused(attempt: Callable[[], object]) -> str:
 
 def wait_for_right(kubectl: Kubectl, namespace: str, user: str, verb: str, kind: str) -> None:
     """Until the API server knows of a role that was just bound: it does not say when that is."""
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + HANG_SECONDS
     while True:
         try:
             kubectl("auth", "can-i", verb, kind, "-n", namespace, f"--as={user}")

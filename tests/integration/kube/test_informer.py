@@ -41,7 +41,7 @@ async def _running(
     )
     task = asyncio.create_task(informer.run())
     try:
-        async with asyncio.timeout(90):
+        async with asyncio.timeout(HANG_SECONDS):
             await informer.wait_synced()
             yield informer
     finally:

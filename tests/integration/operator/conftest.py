@@ -101,7 +101,7 @@ def release_lease(kube: Kube) -> None:
 
 def once_allowed(write: Callable[[], object]) -> None:
     """Write what the API server takes once it has heard of other rules."""
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + HANG_SECONDS
     while True:
         try:
             write()

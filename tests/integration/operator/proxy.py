@@ -24,6 +24,8 @@ import aiohttp
 from aiohttp import web
 from yarl import URL
 
+from tests.patience import HANG_SECONDS
+
 MUTATING = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 _HOP = frozenset({"host", "connection", "transfer-encoding", "content-length", "authorization"})
 
@@ -106,7 +108,7 @@ class Proxy:
         waited for.
         """
         with self._quiet:
-            assert self._quiet.wait_for(lambda: self._under_way == 0, timeout=60)
+            assert self._quiet.wait_for(lambda: self._under_way == 0, timeout=HANG_SECONDS)
         return [write for write in self.writes if f"/namespaces/{namespace}/" in write.path]
 
     def _run(self) -> None:

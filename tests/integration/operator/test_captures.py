@@ -15,6 +15,7 @@ import pytest
 from tests.integration.operator.conftest import Site
 from tests.kube import Kube, phase_is, reason_is
 from tests.operator_process import ROOT, OperatorProcess
+from tests.patience import HANG_SECONDS
 
 pytestmark = [
     pytest.mark.usefixtures("no_operator"),
@@ -53,7 +54,7 @@ def test_a_captured_cycle_is_decided_the_same_again(
     own_operator.process.send_signal(signal.SIGUSR1)
     site.submit("too", nodes=2, gpusPerNode=8)  # and have one cycle at least
     site.wait("too", reason_is("QuotaExhausted"))
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + HANG_SECONDS
     while not file.exists() and time.monotonic() < deadline:
         time.sleep(0.05)  # it is written beside the cycle, by a rename
     capture = json.loads(file.read_text())["capture"]

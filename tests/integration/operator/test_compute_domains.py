@@ -13,6 +13,7 @@ from tests.integration.operator.conftest import Site
 from tests.integration.operator.dra import allocating_operator
 from tests.kube import Json, Kube, phase_is, reason_is
 from tests.operator_process import OperatorProcess
+from tests.patience import HANG_SECONDS
 
 pytestmark = [
     pytest.mark.usefixtures("no_operator"),
@@ -91,7 +92,7 @@ def test_no_channel_of_somebody_elses_domain_is_given(
     domains.submit("thief", nodes=2, computeDomain={})
     own = domain_of(domains, "thief")
     domains.kube.create(compute_domains.template_of(own, of_domain="of-somebody-else"))
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + HANG_SECONDS
     while not any(line["event"] == "channel_of_another_domain" for line in operator.log):
         assert time.monotonic() < deadline
         time.sleep(0.2)  # a log cannot be watched

@@ -13,6 +13,7 @@ from drumline_contract import NoticeAnswer
 from tests.integration.operator.conftest import OperatorProcess, Site
 from tests.integration.operator.trainers import Trainers
 from tests.kube import Json, phase_is, ready
+from tests.patience import HANG_SECONDS
 from tools.cluster.rest import ApiStatusError
 
 pytestmark = [pytest.mark.usefixtures("operator"), pytest.mark.extended(keep=4)]
@@ -153,7 +154,7 @@ def test_a_node_that_announces_its_end_is_left_before_it_goes(gang: Trainers, na
 
 def drained(site: Site, pod: str) -> None:
     """Evict a pod as `kubectl drain` does: ask until its disruption budget lets it go."""
-    until = time.monotonic() + 30
+    until = time.monotonic() + HANG_SECONDS
     while True:
         try:
             site.kube.evict(pod, site.namespace)

@@ -23,6 +23,7 @@ from tests.integration.operator.guard_race import (
 )
 from tests.kube import Json, Kube
 from tests.operator_process import OperatorProcess
+from tests.patience import HANG_SECONDS
 from tools.cluster.rest import ApiStatusError
 
 pytestmark = [
@@ -118,7 +119,7 @@ def test_the_right_to_patch_nodes_is_for_this_taint_alone(site: Site, api: Kube)
             return {"spec": fields}
 
         label = {"metadata": {"labels": {"drumline.test/mark": "made"}}}
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + HANG_SECONDS
         while answer(label) != 422:  # the API server takes rights and policies in silently
             assert time.monotonic() < deadline
             time.sleep(0.1)

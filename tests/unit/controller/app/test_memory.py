@@ -19,6 +19,7 @@ from drumline.kube.client import KubeClient
 from drumline.lifecycle.model.signing_keys import SigningKeys
 from drumline.settings import Settings
 from drumline.telemetry.metrics import Metrics
+from tests.patience import HANG_SECONDS
 from tests.unit.controller.app.fake_api import FakeApi
 
 JOBS = 24
@@ -91,7 +92,7 @@ def jobs(api: FakeApi) -> list[Any]:
 async def remembered(uids: frozenset[str], *roots: object) -> list[str]:
     """Which of these uids can be reached: once none can, or in the end."""
     words = uids.intersection(texts(*roots))
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + HANG_SECONDS
     while len(words) > IN_HAND and time.monotonic() < deadline:
         await asyncio.sleep(0.1)
         words = uids.intersection(texts(*roots))

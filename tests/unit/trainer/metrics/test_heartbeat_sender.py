@@ -6,6 +6,7 @@ import time
 from drumline_agent.rank_protocol.heartbeat import Heartbeat, Phase
 from drumline_agent.rank_protocol.messages import Quiesced, RankMessage
 from drumline_trainer.metrics.heartbeat_sender import HeartbeatSender
+from tests.patience import HANG_SECONDS
 
 HOURS = 3600.0
 
@@ -31,7 +32,7 @@ def test_the_newest_beat_is_delivered_though_nothing_follows_it() -> None:
         sender.send(each)
     received = [heard.get()]
     while received[-1] != beats[-1]:  # those before it are left out, unless this machine is slow
-        received.append(heard.get(timeout=60))
+        received.append(heard.get(timeout=HANG_SECONDS))
     assert received[0] == beats[0]
     assert heard.empty()
 

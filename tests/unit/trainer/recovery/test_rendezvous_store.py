@@ -12,13 +12,14 @@ from torch.distributed import TCPStore  # pyright: ignore[reportPrivateImportUsa
 from drumline_agent.host import peer_filter
 from drumline_agent.host.peer_filter import Network
 from drumline_trainer.recovery.rendezvous_store import listen, store_on
+from tests.patience import HANG_SECONDS
 
 
 def test_a_store_with_peers_serves_loopback_over_its_filter() -> None:
     listener = listen(0, address="127.0.0.1", peers=["10.0.0.1/32"])
     assert listener.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR)
     store = store_on(listener)
-    guest = TCPStore("127.0.0.1", store.port, timeout=timedelta(seconds=20))
+    guest = TCPStore("127.0.0.1", store.port, timeout=timedelta(seconds=HANG_SECONDS))
     guest.set("key", "value")
     assert store.get("key") == b"value"
 
@@ -44,5 +45,5 @@ def test_where_no_filter_can_be_set_it_says_so_and_serves(
 
     monkeypatch.setattr(peer_filter, "attach", attach)
     with listen(0, address="127.0.0.1", peers=["10.0.0.1/32"]) as listener:
-        socket.create_connection(listener.getsockname(), timeout=10).close()
+        socket.create_connection(listener.getsockname(), timeout=HANG_SECONDS).close()
     assert "the store hears every address" in capsys.readouterr().out
