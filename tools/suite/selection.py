@@ -14,6 +14,7 @@ tests share one expensive fixture. Without an option pytest runs every test.
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
@@ -57,20 +58,30 @@ def _extended(items: Sequence[pytest.Item], *, seed: int) -> dict[str, str]:
     output: dict[str, str] = {}
     for group, names in groups.items():
         whole = "::" not in group and not kept[group]
-        for name in _rotated(names, by=seed * kept[group])[kept[group] :]:
-            output[name] = group if whole else name
+        chosen = _chosen(names, count=kept[group], turn=seed)
+        output |= {name: group if whole else name for name in names if name not in chosen}
     return output
+
+
+def _chosen(names: Sequence[str], *, count: int, turn: int) -> set[str]:
+    """Return so many names; files take turns, and so do the tests of each."""
+    by_file: defaultdict[str, list[str]] = defaultdict(list)
+    for name in sorted(names, key=_number):
+        by_file[name.partition("::")[0]].append(name)
+    files = sorted(by_file, key=_number)
+    chosen: set[str] = set()
+    for place in itertools.count(turn * count):
+        if len(chosen) >= min(count, len(names)):
+            break
+        round_number, file = divmod(place, len(files))
+        tests = by_file[files[file]]
+        chosen.add(tests[round_number % len(tests)])
+    return chosen
 
 
 def _share(extended: Mapping[str, str], *, seed: int) -> set[str]:
     turn = seed % SHARE
     return {name for name, together in extended.items() if _number(together) % SHARE == turn}
-
-
-def _rotated(names: Sequence[str], *, by: int) -> list[str]:
-    shuffled = sorted(names, key=_number)
-    start = by % len(shuffled)
-    return shuffled[start:] + shuffled[:start]
 
 
 def _number(name: str) -> int:
