@@ -104,7 +104,7 @@ PARTS = (
     # side by side as they follow: integration's waits would end late beside eight ranks
     Part(
         name="integration",
-        budget_minutes=11,
+        budget_minutes=7,
         paths=(
             "tests/integration",
             "tests/browser",
@@ -118,17 +118,17 @@ PARTS = (
     ),
     Part(
         name="trainer",
-        budget_minutes=12,
+        budget_minutes=9,
         paths=("tests/unit/trainer", "tests/unit/agent", "tests/gloo", "tests/faults"),
         seeds=("BUCKET_SEED",),
         needs_binaries=True,  # a store for checkpoints in buckets
     ),
-    Part(name="layouts", budget_minutes=4, paths=("tests/layouts",), seeds=("LAYOUT_SEED",)),
-    Part(name="matrix", budget_minutes=4, paths=("tests/matrix",), seeds=("MATRIX_SEED",)),
+    Part(name="layouts", budget_minutes=3, paths=("tests/layouts",), seeds=("LAYOUT_SEED",)),
+    Part(name="matrix", budget_minutes=3, paths=("tests/matrix",), seeds=("MATRIX_SEED",)),
     # every point and distortion, outages and clocks: `make test-all WHAT=crash` and `loss`
     Part(
         name="loss",
-        budget_minutes=3,
+        budget_minutes=2,
         paths=(
             "tests/integration/operator/loss/test_crash_points.py",
             "tests/integration/operator/loss/test_distortions.py",
@@ -139,7 +139,7 @@ PARTS = (
     # on one cluster: two side by side took longer than one after the other
     Part(
         name="e2e",
-        budget_minutes=12,
+        budget_minutes=9,
         # what waits longest, in `make test-all WHAT=e2e`; mutants are also in trainer and
         # matrix, the deadline in integration
         paths=("tests/e2e", *LEFT_OUT, *NOT_IN_CI),
@@ -151,7 +151,7 @@ PARTS = (
     # beside all others: waits for API servers, nodes and peers leave processors for one process
     Part(
         name="unit",
-        budget_minutes=8,
+        budget_minutes=14,
         paths=(
             *("tests/unit", "tests/property"),
             *("--ignore=tests/unit/trainer", "--ignore=tests/unit/agent"),
