@@ -9,6 +9,8 @@ import sys
 from functools import partial
 from pathlib import Path
 
+import pytest
+
 from drumline_agent.rank_protocol.placement import Placement
 from drumline_contract.config import TrainerConfig
 
@@ -51,6 +53,7 @@ def main(folder: str) -> None:
         assert fork_ranks(partial(train_and_look, layout=layout, folder=folder), ranks=2) == 0
 
 
+@pytest.mark.extended(keep=4, of="runs of ranks")
 def test_ddp_and_tensor_parallel_runs_do_without_torchs_compiler_and_wrappers(
     tmp_path: Path,
 ) -> None:

@@ -26,6 +26,7 @@ def weights(placement: Placement, pipe: Connection, config: TrainerConfig) -> No
     dist.destroy_process_group()
 
 
+@pytest.mark.extended(keep=1)
 @pytest.mark.parametrize("tied", [True, False])
 def test_any_number_of_ranks_starts_from_the_weights_of_an_unsharded_model(
     gangs: GangStarter, tmp_path: Path, tied: bool

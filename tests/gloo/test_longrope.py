@@ -32,6 +32,7 @@ def trained(
     return list(read_losses(folder / "run" / "metrics.jsonl").values())
 
 
+@pytest.mark.extended(keep=1)
 @pytest.mark.parametrize("axis", ["tensor", "context"])
 def test_the_long_factors_are_chosen_by_the_whole_sequence(
     gangs: GangStarter, tmp_path: Path, axis: str

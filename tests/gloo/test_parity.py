@@ -72,6 +72,7 @@ def plain_gradients(config: TrainerConfig) -> tuple[float, float, dict[str, torc
     return loss.item(), norm.item(), {n: p.grad for n, p in model.named_parameters()}
 
 
+@pytest.mark.extended(keep=1)
 @pytest.mark.parametrize(("tied", "max_norm"), [(True, 1e-3), (False, 1e3)])
 def test_gradients_are_those_of_one_plain_model(
     gangs: GangStarter, tmp_path: Path, tied: bool, max_norm: float

@@ -19,7 +19,7 @@ from drumline_trainer.rank import run_rank
 from tests.gloo.configs import small
 from tests.gloo.gang import GangStarter
 
-pytestmark = pytest.mark.extended(keep=2)
+pytestmark = pytest.mark.extended(keep=1)
 
 LAYOUTS: dict[str, tuple[dict[str, Any], set[str]]] = {
     "ddp": ({"data_parallel": "ddp"}, {"all_reduce/dp"}),

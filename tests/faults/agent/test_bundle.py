@@ -18,7 +18,7 @@ from tests.faults.agent.commands import launched
 from tests.texts import missing
 from tools.cluster.context import ensure_bundle, image_cache
 
-pytestmark = pytest.mark.extended(keep=2)
+pytestmark = pytest.mark.extended(keep=1)
 
 PYTHON = f"{BUNDLE_FOLDER}/bin/python3"
 CHROOT = ["/usr/sbin/chroot"]

@@ -16,7 +16,7 @@ from tests.faults.agent.agents import HANG_SECONDS, Agent, Band
 from tests.faults.agent.scripts import MODULE, script
 from tests.texts import missing
 
-pytestmark = pytest.mark.extended(keep=5)
+pytestmark = pytest.mark.extended(keep=3)
 
 
 async def died(pid: int) -> None:

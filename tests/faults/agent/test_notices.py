@@ -12,7 +12,7 @@ from drumline_contract import ExitCode, NoticeAnswer
 from tests.faults.agent.gang import Gang
 from tests.faults.agent.scripts import script
 
-pytestmark = pytest.mark.extended(keep=3)
+pytestmark = pytest.mark.extended(keep=2)
 
 STAY = ["beat(3)", "save(7)", "print('stayed')", "hang()"]
 LEAVE = ["beat(3)", "asked = save(7)", "__import__('os')._exit(77 if asked.leave else 1)"]

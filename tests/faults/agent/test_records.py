@@ -12,7 +12,7 @@ import pytest
 from drumline_contract import SIGNATURE_HEADER, AgentPhase, GenerationRecord, Progress, sign
 from tests.faults.agent.agents import JOB_UID, PORT, TOKEN, Agent, Band
 
-pytestmark = pytest.mark.extended(keep=3)
+pytestmark = pytest.mark.extended(keep=2)
 
 HANG = {
     "DRUMLINE_RANK_MODULE": "tests.faults.agent.scripted_rank",

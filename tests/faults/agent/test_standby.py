@@ -20,7 +20,7 @@ from tests.faults.agent.commands import CommandBand, launched, start_commands
 from tests.faults.agent.gang import Gang
 from tests.texts import missing
 
-pytestmark = pytest.mark.extended(keep=3)
+pytestmark = pytest.mark.extended(keep=1)
 
 EARLY = """
 import os
