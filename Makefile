@@ -76,10 +76,13 @@ mutants: setup  ## small faults in the scheduler, or OF=trainer, and how many th
 soak: setup  ## random lives of small clusters with fresh seeds, for MINUTES (30)
 	@$(PYTHON) -m tests.property.soak --minutes $(or $(MINUTES),30)
 
+fuzz: setup  ## cycles beside hostile objects with fresh seeds, for MINUTES (8)
+	@$(PYTHON) -m tests.property.cycle_fuzz --minutes $(or $(MINUTES),8)
+
 bench: setup  ## the control plane beside the raw limit of the same run; WHAT=engine, forecast_bound, history, mix, overview, page, peers, planner, pod_cost, queues, recovery, scale, simulator_error, standby, trainer, watches or week
 	@$(PYTHON) -m tools.bench$(if $(WHAT),.$(WHAT)) $(if $(PEERS),--peers $(PEERS)) $(ARGS)
 
 gpu:  ## every check that needs a GPU, on a machine with 1 to 8 of them; installs nothing: needs torch
 	@PYTHONPATH=operator:trainer:$$PYTHONPATH $(or $(wildcard .venv/bin/python),python3) -m tools.gpu $(ARGS)
 
-.PHONY: help setup demo down check lint test test-slice generate mixin site pictures release lock test-all mutants soak bench gpu
+.PHONY: help setup demo down check lint test test-slice generate mixin site pictures release lock test-all mutants soak fuzz bench gpu

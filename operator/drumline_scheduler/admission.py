@@ -15,29 +15,37 @@ A gang is tried in this order (`Admission.admit`):
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
+from typing import Final
 
 from drumline_scheduler.cycle_session import CycleSession
 from drumline_scheduler.decisions import Blocked, BlockReason, Placed, Preemption
 from drumline_scheduler.faults import Stage, deciding
-from drumline_scheduler.model import Gang, Queue
+from drumline_scheduler.model import Gang, Queue, WaitingRule
 from drumline_scheduler.placement.placer import placed
 from drumline_scheduler.placement.quota_remedies import QuotaRemedyChecker
 from drumline_scheduler.preemption.preemptor import HELPED_BY_PREEMPTION
+from drumline_scheduler.queueing.deferral import COSTLY, Deferral
 from drumline_scheduler.queueing.expected_ends import GangPlacement
 from drumline_scheduler.queueing.groups import GangGroup
 from drumline_scheduler.queueing.kept_rejections import KeptRejections
 from drumline_scheduler.queueing.pending_gangs import is_individual
 from drumline_scheduler.queueing.reservation_plan import ReservationRequest
 from drumline_scheduler.queueing.reservations import RESERVED_FOR
+from drumline_scheduler.queueing.search_costs import cost_of
 from drumline_scheduler.quota.entitlement import Entitlements
 from drumline_scheduler.quota.queue_access import QueueAccess
 from drumline_scheduler.rejections import Rejection, noting_exempt, noting_free_only
 from drumline_scheduler.sizes import fitting, sampled
 from drumline_scheduler.turns import Turns
+
+MOST_REJECTED_KINDS: Final = 4
+"""Kinds of gangs of one group that are rejected with a reason in one cycle."""
+_UNEXPLAINED: Final = Rejection(reason=BlockReason.WAITING_FOR_GROUP, message="")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +87,12 @@ class Admission:
             is_used=KeptRejections.are_used(session.policy),
         )
         self._released = False
+        self._used: Counter[str] = Counter()
+        """Units of searches for costly gangs, by namespace."""
+        self._searched: set[int] = set()
+        """Classes of costly gangs for which a search was made."""
+        self.not_started: list[str] = []
+        """Uids of gangs that are not tried because equal ones have started."""
         self.turns = Turns(
             session,
             passed=self._is_known,
@@ -162,7 +176,8 @@ class Admission:
             rejection = self._repeated(gang)
         if rejection is None:
             session.candidates.take_exempt()  # those of an earlier gang are not part of this answer
-            outcome = self._try(gang)
+            late = self._has_too_many_starts(gang) if is_ready else None
+            outcome = late or self._try(gang)
             if isinstance(outcome, GangPlacement):
                 return self._start(outcome)
             if isinstance(outcome, Yields):
@@ -204,6 +219,25 @@ class Admission:
         session.unmet_demand.reject(gang=gang, rejections=kept.by_pool)
         self._rejections.record(gang=gang, rejection=kept.answer)
         return kept.answer
+
+    def _has_too_many_starts(self, gang: Gang) -> Rejection | None:
+        """Return the answer to a costly gang if equal ones have used the budget of its namespace.
+
+        One search rejects all gangs of a class, but each start takes a search of its own. Under
+        the strict rule no gang is passed.
+        """
+        session, cost = self._session, cost_of(gang)
+        budget = session.try_budget
+        if budget is None or cost <= COSTLY or session.policy.waiting is WaitingRule.STRICT:
+            return None
+        number = self._session.pending.class_of(gang)
+        used = self._used[gang.namespace]
+        if number in self._searched and used + cost > budget:
+            self.not_started.append(gang.uid)
+            return Deferral.rejection(gang.namespace)
+        self._searched.add(number)
+        self._used[gang.namespace] += cost
+        return None
 
     def admit_together(self, group: GangGroup) -> dict[str, Placed | Rejection | Preemption]:
         """Start all gangs of a group or none of them, and return the answers by uid."""
@@ -252,8 +286,15 @@ class Admission:
             return outcome
         return self._session.unmet_demand.reject(gang=gang, rejections=outcome.rejections)
 
-    def _try(self, gang: Gang) -> GangPlacement | Yields | Rejection | RejectedByPools:
-        """Run steps 1 to 3: find the slots in which a gang can start now. Nothing is taken."""
+    def _try(
+        self, gang: Gang, *, explains: bool = True
+    ) -> GangPlacement | Yields | Rejection | RejectedByPools:
+        """Run steps 1 to 3: find the slots in which a gang can start now. Nothing is taken.
+
+        Args:
+            gang: the gang.
+            explains: False if only the fact that it is rejected counts, which is cheaper.
+        """
         session = self._session
         # Step 1.
         rejection = self._not_admitted(gang)
@@ -278,7 +319,7 @@ class Admission:
         rejections: dict[str, Rejection] = {}
         yields: Yields | None = None
         for pool in pools:
-            nodes = self._find(gang=gang, pool=pool, pods=smallest)
+            nodes = self._find(gang=gang, pool=pool, pods=smallest, explains=explains)
             if isinstance(nodes, Rejection):
                 rejections[pool] = nodes
                 continue
@@ -324,6 +365,7 @@ class Admission:
         """
         first: dict[int, Rejection | RejectedByPools] = {}
         position = {gang.uid: i for i, gang in enumerate(group.members)}
+        kinds: set[int] = set()
         for order in group.orders():
             # Every start changes the views, so a failed order is undone
             # before the next one is tried.
@@ -332,15 +374,18 @@ class Admission:
             rejected: dict[int, Rejection | RejectedByPools] = {}
             for gang in order:
                 with deciding(gang, Stage.ADMIT):
-                    outcome = self._try(gang)
+                    outcome = self._try(gang, explains=not first)
                 if isinstance(outcome, Yields):
                     outcome = outcome.room  # a group has a turn of its own
                 if isinstance(outcome, GangPlacement):
                     starts.append(self._start(outcome))
-                else:
-                    rejected[position[gang.uid]] = outcome
-                    if first:  # only the rejections of the first order are answers
-                        break
+                    continue
+                rejected[position[gang.uid]] = outcome
+                kinds.add(self._session.pending.class_of(gang))
+                # Only the rejections of the first order are answers. One is enough for the other
+                # gangs to wait.
+                if first or len(kinds) >= MOST_REJECTED_KINDS:
+                    break
             if not rejected:
                 return starts
             self._withdraw(starts, gangs=order, mark=mark)
@@ -351,7 +396,7 @@ class Admission:
 
     def _fits_alone(self, gang: Gang) -> bool:
         with deciding(gang, Stage.ADMIT):
-            return isinstance(self._try(gang), GangPlacement | Yields)
+            return isinstance(self._try(gang, explains=False), GangPlacement | Yields)
 
     def _withdraw(
         self,
@@ -458,9 +503,20 @@ class Admission:
                     return GangPlacement(gang=gang, pool=pool, nodes=tuple(spare))
         return None
 
-    def _find(self, *, gang: Gang, pool: str, pods: int) -> list[str] | Rejection:
-        """Run step 3: find slots in a pool, or return why there are none. Nothing is changed."""
+    def _find(
+        self, *, gang: Gang, pool: str, pods: int, explains: bool = True
+    ) -> list[str] | Rejection:
+        """Run step 3: find slots in a pool, or return why there are none. Nothing is changed.
+
+        Args:
+            gang: the gang.
+            pool: the name of the pool.
+            pods: number of main pods.
+            explains: False if the rejection is not shown to anybody.
+        """
         session = self._session
+        if not explains and not self._may_fit(gang=gang, pool=pool, pods=pods):
+            return _UNEXPLAINED
         rejection = session.projection.current.quota.infeasible(gang=gang, pool=pool, size=pods)
         if rejection:
             return self._remedies.complete(rejection, gang=gang, pool=pool, pods=pods)
@@ -476,6 +532,13 @@ class Admission:
         if isinstance(nodes, Rejection):
             return nodes
         return self._reservations.spare(gang=gang, pool=pool, nodes=nodes)
+
+    def _may_fit(self, *, gang: Gang, pool: str, pods: int) -> bool:
+        session = self._session
+        return (
+            session.projection.has_quota(gang=gang, pool=pool, size=pods)
+            and session.placer.try_find(gang=gang, pool=pool, pods=pods) is not None
+        )
 
     def _start(self, room: GangPlacement) -> Placed:
         session, gang, pool, nodes = self._session, room.gang, room.pool, room.nodes

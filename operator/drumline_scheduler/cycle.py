@@ -174,7 +174,7 @@ def _cycle(cycle: CycleInput, *, cache: CycleCache) -> Decisions:
         stay=session.stay,
         reservations=session.reservations.made(),
         order=order_of(pending=queued, answers=answers),
-        deferred=session.rejections.deferral.uids,
+        deferred=(*session.rejections.deferral.uids, *admission.not_started),
         passed=_passed(cycle, blocked=blocked, pending=queued),
         retry_at=next_retry_at(session=session, broken=broken, blocked=blocked),
     )
@@ -274,12 +274,13 @@ def _admit(
                 answers[each.uid] = answer
                 tried.append(each)
             continue
-        if (gang.namespace, gang.group) in session.rejections.deferral.groups:
-            rejection = Deferral.rejection(gang.namespace)
-            answers.update((member.uid, rejection) for member in group.members)
-            continue
         with deciding(gang, Stage.ADMIT):
             answers.update(admission.admit_together(group))
+    # Groups that are not tried have no turn, because there may be thousands of them.
+    for key in sorted(session.rejections.deferral.groups):
+        rejection = Deferral.rejection(key[0])
+        for gang in sorted(session.pending.group(key), key=order_key):
+            answers.setdefault(gang.uid, rejection)
     return tried
 
 

@@ -77,8 +77,21 @@ def blocked_gangs(
         if answers[gang.uid] is not by_class.get(pending.class_of(gang))
     )
     own.update(map(pending.index, differing))
+    # Gangs with one rejection, such as those of groups that are not tried, are answered together.
+    alike: dict[int, tuple[Rejection, list[int]]] = {}
     for index in own:
-        blocked[index] = explained(pending.gangs[index])
+        gang = pending.gangs[index]
+        answer = answers.get(gang.uid)
+        if isinstance(answer, Rejection):
+            alike.setdefault(id(answer), (answer, []))[1].append(index)
+        else:
+            blocked[index] = explained(gang)
+    for rejection, indices in alike.values():
+        gangs_alike = [pending.gangs[index] for index in indices]
+        with deciding(gangs_alike[0], Stage.EXPLAIN):
+            answers_alike = rejection.of_all(gangs_alike)
+        for index, each in zip(indices, answers_alike, strict=True):
+            blocked[index] = each
     return [answer for answer in (*repairs, *blocked) if answer is not None]
 
 

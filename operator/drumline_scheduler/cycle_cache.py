@@ -76,5 +76,5 @@ class CycleCache:
         The view of the last cycle is invalid afterwards.
         """
         return self._snapshots.cluster_view(
-            snapshot=snapshot, waiting=self._pending.examples, policy=policy
+            snapshot=snapshot, wanted=self._pending.requested, policy=policy
         )

@@ -30,6 +30,7 @@ from drumline_scheduler.preemption.preemptor import Preemptor
 from drumline_scheduler.preemption.relocation import MoveAllowance
 from drumline_scheduler.preemption.repair import GangRepair
 from drumline_scheduler.queueing.deferral import NONE_DEFERRED, Deferral, deferred_gangs
+from drumline_scheduler.queueing.groups import running_groups
 from drumline_scheduler.queueing.kept_rejections import RejectionStore
 from drumline_scheduler.queueing.pending_gangs import PendingGangs
 from drumline_scheduler.queueing.rejection_cache import RejectionCache
@@ -70,6 +71,8 @@ class CycleSession:
     reservations: Reservations
     sweeps: SweepLimits
     budgets: Budgets
+    try_budget: int | None
+    """Units of searches for each namespace. None: no limit."""
     stay: tuple[str, ...]
     """Uids of gangs whose move is cancelled, because their new slots are gone."""
 
@@ -137,6 +140,7 @@ def open_session(
         reservations=reservations,
         sweeps=_sweep_limits(running, pending),
         budgets=budgets,
+        try_budget=cycle.try_budget,
         stay=projection.recall_running(admitted.unsettled),
     )
     candidates.exclude(projection.nominated)
@@ -161,6 +165,7 @@ def _deferral(cycle: CycleInput, *, pending: PendingGangs) -> Deferral:
             (gang.queue in preempting or bool(gang.override)) and gang.preempts
         ),
         now=cycle.now,
+        begun=running_groups(cycle.snapshot.admitted),
         passed=cycle.passed if cycle.policy.waiting is WaitingRule.STRICT else None,
     )
 

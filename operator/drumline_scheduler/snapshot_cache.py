@@ -11,10 +11,11 @@ Cost: O(changes), and one comparison by identity for each node and each running 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from itertools import compress
 from operator import attrgetter, is_, is_not
 
-from drumline_scheduler.model import Admitted, Gang, Node, Policy, Snapshot
+from drumline_scheduler.model import Admitted, Node, Policy, Snapshot
 from drumline_scheduler.placement.cluster_view import ClusterView
 from drumline_scheduler.placement.pool_view import build_views
 from drumline_scheduler.placement.resource_axis import ResourceAxis, axis_of
@@ -34,18 +35,18 @@ class SnapshotCache:
         self._admitted: dict[str, Admitted] = {}
 
     def cluster_view(
-        self, *, snapshot: Snapshot, waiting: Iterable[Gang], policy: Policy
+        self, *, snapshot: Snapshot, wanted: AbstractSet[str], policy: Policy
     ) -> ClusterView:
         """Return the cluster view of a snapshot.
 
         Args:
             snapshot: the snapshot.
-            waiting: gangs that together request every resource that pending gangs request.
+            wanted: names of the resources that pending gangs request beside the plain ones.
             policy: the policy; the same in every cycle.
         """
         # 1. Compare the running gangs with the last cycle, and update the quota ledger.
         admitted, gone, came = self._compared(snapshot.admitted)
-        axis = axis_of(waiting=waiting, admitted=(held.gang for held in came), nodes=snapshot.nodes)
+        axis = axis_of(wanted=wanted, admitted=(held.gang for held in came), nodes=snapshot.nodes)
         ledger = self._renewed_ledger(snapshot=snapshot, policy=policy, gone=gone, came=came)
         # 2. Update the view, or rebuild it if nodes or resources differ.
         cluster = self._cluster
@@ -55,7 +56,7 @@ class SnapshotCache:
             self._renew(cluster=cluster, snapshot=snapshot, gone=gone, came=came)
         else:
             running = (held.gang for held in snapshot.admitted)
-            axis = axis_of(waiting=waiting, admitted=running, nodes=snapshot.nodes)
+            axis = axis_of(wanted=wanted, admitted=running, nodes=snapshot.nodes)
             cluster = ClusterView(pools=build_views(snapshot=snapshot, axis=axis), quota=ledger)
         # 3. Mark the state, so that the next cycle can undo what this one changes.
         cluster.quota = ledger.for_cycle(snapshot=snapshot, policy=policy)

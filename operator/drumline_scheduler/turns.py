@@ -45,8 +45,13 @@ class Turns:
         self._borrowing = BorrowingLevels(
             quota=self._quota, pools=session.pools, queues=session.queues
         )
+        deferred = session.rejections.deferral.groups
         self._order = SchedulingOrder(
-            session.pending.chains,
+            (
+                gangs
+                for gangs in session.pending.chains
+                if not gangs[0].group or (gangs[0].namespace, gangs[0].group) not in deferred
+            ),
             quota=self._quota,
             borrowing=self._borrowing.lowest,
             passed=lambda gang: gang.uid in self._early or passed(gang),
@@ -55,7 +60,7 @@ class Turns:
         )
 
     def __iter__(self) -> Iterator[Gang]:
-        """Yield the gangs in scheduling order, except those asked early or passed."""
+        """Yield the gangs in scheduling order, except those asked early, passed or deferred."""
         return iter(self._order)
 
     def ask_early(self, gang: Gang) -> None:

@@ -32,6 +32,10 @@ def minimal_subset(
         gone.append((item, remove(item)))
         if fits():
             break
+    else:
+        for _, undo in reversed(gone):
+            undo()
+        return [item for item, _ in gone]
     # Put candidates back, last first. A candidate that is needed is removed again.
     kept: list[tuple[Item, Undo]] = []
     for item, undo in reversed(gone):

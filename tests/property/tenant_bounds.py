@@ -192,7 +192,9 @@ def _unlike(role: Json, number: int) -> Json:
     return {**role, "resources": {**role["resources"], "memory": f"{1000 * memory + number}Ki"}}
 
 
-def add_job(state: ClusterCache, name: str, *changes: Json, number: int = 0) -> None:
+def add_job(
+    state: ClusterCache, name: str, *changes: Json, number: int = 0, namespace: str = "team"
+) -> None:
     """Add a job; no two jobs with different numbers are equal for the scheduler."""
     spec: Json = {"queue": "q", "template": {"image": "x", "command": ["a"]}}
     spec["resources"] = {"cpu": f"{2000 + number}m"}
@@ -201,7 +203,7 @@ def add_job(state: ClusterCache, name: str, *changes: Json, number: int = 0) -> 
         spec |= {**change, "resources": resources}
     if "roles" in spec:
         spec["roles"] = [_unlike(role, number) for role in spec["roles"]]
-    document = {"metadata": metadata(name, namespace="team"), "spec": spec}
+    document = {"metadata": metadata(name, namespace=namespace), "spec": spec}
     state.on_job(None, codec.training_job(raw(document)))
 
 

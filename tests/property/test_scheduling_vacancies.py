@@ -58,7 +58,7 @@ def cases(shape: Shape) -> Iterator[Case]:
 @cache
 def view_of(free: tuple[int, ...]) -> ClusterView:
     snapshot = cluster(*nodes_with(free), levels=LEVELS)
-    return SnapshotCache().cluster_view(snapshot=snapshot, waiting=(), policy=Policy())
+    return SnapshotCache().cluster_view(snapshot=snapshot, wanted=frozenset(), policy=Policy())
 
 
 @pytest.mark.extended(keep=10)

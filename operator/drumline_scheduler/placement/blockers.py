@@ -2,7 +2,8 @@
 
 Candidates are removed from the view in this order: gangs with the lowest priority and most pods,
 capacity withheld for nominated gangs, foreign pods. Then each candidate comes back if its removal
-was not necessary.
+was not necessary. The work does not depend on the number of running gangs: of those in the domain,
+the first `MOST_CANDIDATES` are considered.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain
+from itertools import chain, islice
 from operator import add, sub
+from typing import Final
 
 from drumline_scheduler.decisions import FOREIGN_PODS
 from drumline_scheduler.placement.allocations import Allocation, Vector
@@ -22,6 +24,7 @@ from drumline_scheduler.placement.slots import SlotIndex
 from drumline_scheduler.placement.topology import Domain
 from drumline_scheduler.resources import amount
 from drumline_scheduler.undo import Undo, minimal_subset
+from drumline_scheduler.work import spend
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,8 +47,14 @@ class Blocker:
         return f"{', '.join(self.keys)} {self.verb} {what}{self.rank}"
 
 
-def find_blockers(search: Search, identity: int) -> list[Blocker]:
+MOST_CANDIDATES: Final = 128
+"""Gangs in one domain that may be removed before the search for blockers ends."""
+
+
+def find_blockers(search: Search, identity: int) -> list[Blocker] | None:
     """Return the smallest set of blockers without which a domain holds the pods.
+
+    None if more than `MOST_CANDIDATES` gangs would have to be removed to find it.
 
     Args:
         search: the search; its own gang is never a blocker.
@@ -67,9 +76,12 @@ def _blockers_among_gangs(search: Search, identity: int, domain: Domain) -> list
     # it.
     if view.leaving or not HypotheticalCapacity.applies_to(search):
         return []
+    spend(MOST_CANDIDATES)
     hypothetical = HypotheticalCapacity(search)
     blockers = minimal_subset(
-        candidates=_gangs(view, search.gang.uid, domain, hypothetical.release),
+        candidates=islice(
+            _gangs(view, search.gang.uid, domain, hypothetical.release), MOST_CANDIDATES
+        ),
         remove=lambda candidate: candidate.remove(),
         fits=lambda: hypothetical.holds(identity),
     )
@@ -78,23 +90,27 @@ def _blockers_among_gangs(search: Search, identity: int, domain: Domain) -> list
     return blockers if hypothetical.holds(identity) else []
 
 
-def _any_blockers(search: Search, identity: int, domain: Domain) -> list[Blocker]:
+def _any_blockers(search: Search, identity: int, domain: Domain) -> list[Blocker] | None:
     view, index, own = search.view, search.index, search.gang.uid
+    spend(MOST_CANDIDATES)
+    was_enough = False
 
     def fits() -> bool:
+        nonlocal was_enough
         index.catch_up()
-        return search.holds(identity)
+        fits = search.holds(identity)
+        was_enough = was_enough or fits
+        return fits
 
+    gangs = list(islice(_gangs(view, own, domain, partial(_release, view)), MOST_CANDIDATES + 1))
     candidates = chain(
-        _gangs(view, own, domain, partial(_release, view)),
-        _kept(view, own, domain),
-        _foreign(index, view, domain),
+        gangs[:MOST_CANDIDATES], _kept(view, own, domain), _foreign(index, view, domain)
     )
     blockers = minimal_subset(
         candidates=candidates, remove=lambda candidate: candidate.remove(), fits=fits
     )
     index.catch_up()
-    return blockers
+    return blockers if was_enough or len(gangs) <= MOST_CANDIDATES else None
 
 
 def _release(view: PoolView, allocation: Allocation) -> Undo:

@@ -23,7 +23,7 @@ from typing import Final
 
 from drumline_scheduler.decisions import BlockReason, Remedy, RemedyKind
 from drumline_scheduler.model import Gang
-from drumline_scheduler.placement.blockers import find_blockers, hanging_pods
+from drumline_scheduler.placement.blockers import MOST_CANDIDATES, find_blockers, hanging_pods
 from drumline_scheduler.placement.eligibility import Ineligibility
 from drumline_scheduler.placement.pool_problems import (
     larger_than_any_node,
@@ -330,7 +330,10 @@ def _occupied(*, search: Search, ids: list[int], reason: BlockReason, names: boo
         tail += f" (the whole pool has room for {counted(whole_pool, 'such pod')})"
     # 4. Name the gangs whose end would make room, and pods that should have left.
     blockers = find_blockers(search, best) if names else []
-    held = [blocker.text(scarce) for blocker in blockers]
+    if blockers is None:
+        blockers, held = [], [f"more than {MOST_CANDIDATES} jobs hold the rest"]
+    else:
+        held = [blocker.text(scarce) for blocker in blockers]
     head = needs(search)
     if resource not in ("gpus", "pods"):
         head += f" and {amount(resource=resource, count=needed)}"

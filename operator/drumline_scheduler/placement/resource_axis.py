@@ -8,9 +8,10 @@ vectors depends on the nodes alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import cached_property
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Final
 
 from drumline_scheduler.model import Gang, Node
@@ -20,6 +21,7 @@ from drumline_scheduler.resources import PLAIN_RESOURCES, Resources
 UNOFFERED: Final = ""
 """Name of all resources together that waiting gangs request and no node offers."""
 _plain: Final[Callable[[Resources], Vector]] = attrgetter(*PLAIN_RESOURCES)
+_NAME: Final[Callable[[tuple[str, int]], str]] = itemgetter(0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +55,8 @@ class ResourceAxis:
         extended = self.names[len(PLAIN_RESOURCES) :]
         if not extended:
             return list(map(_plain, amounts))
+        if extended == (UNOFFERED,):
+            return [(*_plain(resources), 0) for resources in amounts]
         vectors: list[Vector] = []
         for resources in amounts:
             held = dict(resources.extended)
@@ -68,29 +72,36 @@ class ResourceAxis:
 
 
 def axis_of(
-    *, waiting: Iterable[Gang], admitted: Iterable[Gang] = (), nodes: Iterable[Node] = ()
+    *,
+    waiting: Iterable[Gang] = (),
+    wanted: AbstractSet[str] = frozenset(),
+    admitted: Iterable[Gang] = (),
+    nodes: Iterable[Node] = (),
 ) -> ResourceAxis:
     """Return the axis on which all requests can be written.
 
     Args:
         waiting: gangs that want places.
+        wanted: names that further waiting gangs request.
         admitted: gangs that have places. Nodes offered what they request at some time.
         nodes: all nodes.
     """
-    held, wanted = _requested(admitted), _requested(waiting)
+    held, wanted = requested_names(admitted), wanted | requested_names(waiting)
     # Resources of running gangs are known, so the nodes are read only for new names.
     unknown = wanted - held
     offered: set[str] = set()
     if unknown:
         for node in nodes:
             offered.update(name for name, _ in node.allocatable.extended)
-    names = (*PLAIN_RESOURCES, *sorted(held | unknown & offered))
-    return ResourceAxis(names=(*names, UNOFFERED) if unknown - offered else names)
+    # The last place is always there. Otherwise the first wrong name would change all vectors.
+    return ResourceAxis(names=(*PLAIN_RESOURCES, *sorted(held | unknown & offered), UNOFFERED))
 
 
-def _requested(gangs: Iterable[Gang]) -> set[str]:
+def requested_names(gangs: Iterable[Gang]) -> set[str]:
+    """Return the names of the resources that gangs request beside the plain ones."""
     extended: set[str] = set()
     for gang in gangs:
         for request in (gang.per_pod, *(role.per_pod for role in gang.roles)):
-            extended.update(name for name, _ in request.extended)
+            if request.extended:
+                extended.update(map(_NAME, request.extended))
     return extended

@@ -6,8 +6,10 @@ search for an ordinary gang (`cost_of`). A namespace within its budget is not af
 
 Beyond it, half of the budget goes to the kinds that come first in scheduling order. The rest goes
 to the kinds that were deferred longest. So each kind is tried within a number of cycles that
-depends on its own namespace only. Gangs that hold nodes, or for which nodes were requested, are
-always tried. Under the strict rule a gang must not pass one that waits for others to end. So only
+depends on its own namespace only. Costly kinds, such as jobs with many roles, also share one budget
+of all namespaces, so that many namespaces together cannot fill a cycle either. Gangs that hold
+nodes, or for which nodes were requested, are always tried. Under the strict rule a gang must not
+pass one that waits for others to end. So only
 kinds are deferred that held no gang back when they were last tried, such as one that no node can
 hold. Others cost little there: once a gang waits for capacity, no later one is searched for.
 
@@ -18,7 +20,7 @@ ones a, b, e, f and a, b, g, h and a, b, i, j.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -31,16 +33,16 @@ from drumline_scheduler.decisions import (
 )
 from drumline_scheduler.model import Gang, OrderKey, order_key
 from drumline_scheduler.queueing.groups import group_cost
-from drumline_scheduler.queueing.pending_gangs import PendingGangs
+from drumline_scheduler.queueing.pending_gangs import GroupKey, PendingGangs
 from drumline_scheduler.queueing.search_costs import cost_of
 from drumline_scheduler.rejections import Rejection
 
-TRY_BUDGET: Final = 64
+TRY_BUDGET: Final = 32
 """Units that one namespace may use in a cycle of the operator."""
+COSTLY: Final = 4
+"""Cost above which a kind counts for the budget of all namespaces together."""
 _PREEMPTION_UNITS: Final = 2
 """For a gang of a queue that may preempt: its victims are searched."""
-
-GroupKey = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +94,7 @@ def deferred_gangs(
     may_start: Callable[[Gang], bool],
     may_preempt: Callable[[Gang], bool],
     now: float,
+    begun: Collection[GroupKey] = (),
     passed: Collection[str] | None = None,
 ) -> Deferral:
     """Return the gangs that a cycle does not try. O(classes + individual gangs).
@@ -104,26 +107,30 @@ def deferred_gangs(
         may_start: whether a gang's queue admits it; otherwise it costs nothing.
         may_preempt: whether victims are searched for a gang.
         now: time of the cycle.
+        begun: groups with gangs that run. Their waiting gangs start alone.
         passed: uids of the only gangs that may be deferred. None: any gang.
     """
     # 1. Cost of all kinds by namespace. Most namespaces stay within their budget.
     kinds: dict[str, list[_Kind]] = defaultdict(list)
-    total: dict[str, int] = defaultdict(int)
-    for kind, gang in _kinds(pending, now=now):
+    for kind, gang in _kinds(pending, now=now, begun=begun):
         if may_start(gang) and (passed is None or kind.uid in passed):
             more = 0 if kind.group or not may_preempt(gang) else _PREEMPTION_UNITS
             kinds[gang.namespace].append(replace(kind, cost=kind.cost + more) if more else kind)
-            total[gang.namespace] += kind.cost + more
-    crowded = [namespace for namespace, units in total.items() if units > budget]
-    if not crowded:
+    costly = sum(kind.cost for line in kinds.values() for kind in line if kind.cost > COSTLY)
+    if costly <= budget and all(_units(line) <= budget for line in kinds.values()):
         return NONE_DEFERRED
-    # 2. Select the kinds to defer in each crowded namespace.
+    # 2. Select the kinds to defer in each crowded namespace, then among the costly kinds of all.
     always = {pending.class_of(pending.gang(uid)) for uid in tries if uid in pending}
     turn = {uid: index for index, uid in enumerate(before)}
     deferred: list[_Kind] = []
-    for namespace in crowded:
-        line = [kind for kind in kinds[namespace] if kind.number not in always]
-        deferred += _deferred(line, budget=budget, turn=turn)
+    shared: list[tuple[int, _Kind]] = []
+    for line in kinds.values():
+        free = [kind for kind in line if kind.number not in always]
+        late = _deferred(free, budget=budget, turn=turn) if _units(line) > budget else []
+        deferred += late
+        out = {kind.uid for kind in late}
+        shared += enumerate(kind for kind in free if kind.cost > COSTLY and kind.uid not in out)
+    deferred += _beyond(shared, budget=budget, turn=turn)
     # 3. The longest deferred first: the next cycle uses this order.
     deferred.sort(key=lambda kind: (turn.get(kind.uid, len(turn)), kind.key))
     return Deferral(
@@ -163,30 +170,62 @@ def passed_gangs(
     return frozenset(passed)
 
 
-def _kinds(pending: PendingGangs, *, now: float) -> Iterable[tuple[_Kind, Gang]]:
+def _kinds(
+    pending: PendingGangs, *, now: float, begun: Collection[GroupKey]
+) -> Iterable[tuple[_Kind, Gang]]:
     """Yield the classes and groups of gangs that are not nominated, with an example of each."""
-    groups: dict[GroupKey, list[Gang]] = defaultdict(list)
     in_chains: set[int] = set()
     for number, chain in pending.chains_by_class:
         in_chains.add(number)
         yield _Kind(key=order_key(chain[0]), cost=cost_of(chain[0]), number=number), chain[0]
     for gang in pending.individual:
-        number = pending.class_of(gang)
         if gang.nominated or gang.retry_at > now:
             continue
-        if gang.group:
-            groups[gang.namespace, gang.group].append(gang)
-        elif number not in in_chains:
+        if gang.group and (gang.namespace, gang.group) not in begun:
+            continue
+        number = pending.class_of(gang)
+        if number not in in_chains:
             in_chains.add(number)
             yield _Kind(key=order_key(gang), cost=cost_of(gang), number=number), gang
     # A group is tried as a whole, in several orders.
-    for key, gangs in groups.items():
-        first = min(gangs, key=order_key)
-        cost = group_cost(gangs, class_of=pending.class_of)
+    for key, members in pending.groups:
+        gangs = [gang for gang in members if not (gang.nominated or gang.retry_at > now)]
+        if not gangs or key in begun:
+            continue
+        first, cost = min(gangs, key=order_key), pending.group_costs.get(key)
+        if cost is None or len(gangs) < len(members):
+            cost = group_cost(gangs, class_of=pending.class_of)
+            if len(gangs) == len(members):
+                pending.group_costs[key] = cost
         yield _Kind(key=order_key(first), cost=cost, group=key), first
 
 
-def _deferred(line: list[_Kind], *, budget: int, turn: dict[str, int]) -> list[_Kind]:
+def _units(line: Iterable[_Kind]) -> int:
+    return sum(kind.cost for kind in line)
+
+
+def _beyond(
+    kinds: Iterable[tuple[int, _Kind]], *, budget: int, turn: Mapping[str, int]
+) -> list[_Kind]:
+    """Return the costly kinds for which the budget of all namespaces does not suffice.
+
+    Args:
+        kinds: the kinds that their namespaces can afford, each with its number there.
+        budget: units for all of them. One kind is tried whatever its cost.
+        turn: position in the order of the kinds that were deferred longest.
+    """
+    # The first kinds of all namespaces come before second ones.
+    line = sorted(kinds, key=lambda each: (turn.get(each[1].uid, len(turn)), each[0], each[1].key))
+    used, late = 0, list[_Kind]()
+    for _, kind in line:
+        if used and used + kind.cost > budget:
+            late.append(kind)
+        else:
+            used += kind.cost
+    return late
+
+
+def _deferred(line: list[_Kind], *, budget: int, turn: Mapping[str, int]) -> list[_Kind]:
     """Return the kinds of one namespace for which its budget does not suffice."""
     line.sort(key=lambda kind: kind.key)
     used, first = 0, 0

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 
 from drumline_scheduler.model import Gang
+from drumline_scheduler.placement.resource_axis import requested_names
 
 
 class EquivalenceClasses:
@@ -25,6 +26,8 @@ class EquivalenceClasses:
         self.capped = capped
         self.examples: list[Gang] = []
         """A gang of each class, by number."""
+        self.requested: set[str] = set()
+        """Names of the resources that gangs of these classes request beside the plain ones."""
         self._numbers: dict[Hashable, int] = {}
 
     def number_of(self, gang: Gang) -> int:
@@ -37,6 +40,7 @@ class EquivalenceClasses:
         number = self._numbers.setdefault(key, len(self.examples))
         if number == len(self.examples):
             self.examples.append(gang)
+            self.requested |= requested_names((gang,))
         return number
 
 

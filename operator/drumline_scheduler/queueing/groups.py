@@ -43,15 +43,14 @@ def group_cost(gangs: Sequence[Gang], *, class_of: Callable[[Gang], int]) -> int
         gangs: the waiting gangs of the group.
         class_of: returns the equivalence class of a gang.
     """
-    group = _group(gangs, running=0, class_of=class_of)
+    group = _group(gangs, class_of=class_of)
     return 1 if group.has_too_many_kinds else group.units * group.tries
 
 
-def _group(gangs: Sequence[Gang], *, running: int, class_of: Callable[[Gang], int]) -> GangGroup:
+def _group(gangs: Sequence[Gang], *, class_of: Callable[[Gang], int]) -> GangGroup:
     costs = [cost_of(gang) for gang in {class_of(gang): gang for gang in gangs}.values()]
     return GangGroup(
         members=tuple(gangs),
-        running=running,
         kinds=sum(max(1, cost // _KIND_UNITS) for cost in costs),
         units=sum(costs),
     )
@@ -63,8 +62,6 @@ class GangGroup:
 
     members: tuple[Gang, ...]
     """The gangs in scheduling order."""
-    running: int
-    """Number of other gangs of the group that run."""
     kinds: int
     """Number of kinds of gangs, with a larger weight for costly ones."""
     units: int
@@ -93,8 +90,8 @@ class GangGroup:
 
     @property
     def is_complete(self) -> bool:
-        """True if all its gangs are pending or running."""
-        return len(self.members) + self.running >= self.gangs
+        """True if all its gangs are pending."""
+        return len(self.members) >= self.gangs
 
     def orders(self) -> Iterator[Sequence[Gang]]:
         """Yield the orders in which to place the gangs, scheduling order first."""
@@ -113,7 +110,7 @@ class GangGroup:
 
     def incomplete(self) -> Rejection:
         """Return the rejection of its gangs while some are missing."""
-        here = len(self.members) + self.running
+        here = len(self.members)
         return Rejection(
             reason=BlockReason.WAITING_FOR_GROUP,
             message=f"group {self.name} starts together: {here} of {counted(self.gangs, 'gang')}"
@@ -177,22 +174,28 @@ class GangGroups:
         admitted: Iterable[Admitted],
         class_of: Callable[[Gang], int],
     ) -> None:
-        members: dict[tuple[str, str], list[Gang]] = {}
+        self._members: dict[tuple[str, str], list[Gang]] = {}
         for gang in waiting:
             if gang.group:
-                members.setdefault((gang.namespace, gang.group), []).append(gang)
-        running = dict.fromkeys(members, 0)
-        if members:
-            for held in admitted:
-                key = (held.gang.namespace, held.gang.group)
-                if key in running and not held.leaving:
-                    running[key] += 1
-        self._groups = {
-            key: _group(gangs, running=running[key], class_of=class_of)
-            for key, gangs in members.items()
-        }
+                self._members.setdefault((gang.namespace, gang.group), []).append(gang)
+        self._running = running_groups(admitted) if self._members else frozenset()
+        self._class_of = class_of
+        self._groups: dict[tuple[str, str], GangGroup] = {}
 
     def group_of(self, gang: Gang) -> GangGroup | None:
         """Return the group with which a gang has to start; None if it may start alone."""
-        group = self._groups.get((gang.namespace, gang.group)) if gang.group else None
-        return None if group is None or group.running else group
+        key = (gang.namespace, gang.group)
+        if not gang.group or key not in self._members or key in self._running:
+            return None
+        if key not in self._groups:
+            self._groups[key] = _group(self._members[key], class_of=self._class_of)
+        return self._groups[key]
+
+
+def running_groups(admitted: Iterable[Admitted]) -> frozenset[tuple[str, str]]:
+    """Return namespace and name of the groups of which a gang runs and stays."""
+    return frozenset(
+        (held.gang.namespace, held.gang.group)
+        for held in admitted
+        if held.gang.group and not held.leaving
+    )

@@ -11,7 +11,8 @@ phase of the cycle sees them. So they hold no gang back, and nothing is kept for
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from operator import indexOf, is_
 from typing import Final
 
@@ -19,6 +20,8 @@ from drumline_scheduler.decisions import Blocked
 from drumline_scheduler.model import Gang, InvalidSnapshotError, OrderKey, order_key
 from drumline_scheduler.queueing.equivalence_classes import EquivalenceClasses
 
+GroupKey = tuple[str, str]
+"""Namespace and name of a group."""
 _FEW: Final = 500
 """Number of changes above which all gangs are sorted again."""
 
@@ -47,6 +50,10 @@ class PendingGangs:
         """Gangs by class, each in scheduling order, without gangs that wait for predecessors."""
         self._individual: dict[int, Gang] = {}
         """Gangs for which `is_individual` holds, by identity."""
+        self._groups: dict[GroupKey, dict[int, Gang]] = {}
+        """Gangs of groups by identity, for each group."""
+        self.group_costs: dict[GroupKey, int] = {}
+        """Costs of groups of which no gang was added or removed since they were computed."""
 
     def update(self, pending: Iterable[Gang]) -> None:
         """Set the pending gangs. O(changes x log pending + pending).
@@ -111,6 +118,11 @@ class PendingGangs:
         return self._classes.examples
 
     @property
+    def requested(self) -> AbstractSet[str]:
+        """Names of the resources that these classes request beside the plain ones."""
+        return self._classes.requested
+
+    @property
     def chains_by_class(self) -> Iterable[tuple[int, Sequence[Gang]]]:
         """All gangs by class, without the individual ones."""
         return ((number, chain) for number, chain in self._chains.items() if chain)
@@ -125,6 +137,15 @@ class PendingGangs:
     def individual(self) -> Iterable[Gang]:
         """The gangs that get an answer of their own."""
         return self._individual.values()
+
+    @property
+    def groups(self) -> Iterable[tuple[GroupKey, Collection[Gang]]]:
+        """The waiting gangs of each group, by namespace and name of the group."""
+        return ((key, gangs.values()) for key, gangs in self._groups.items())
+
+    def group(self, key: GroupKey) -> Collection[Gang]:
+        """Return the waiting gangs of a group."""
+        return self._groups.get(key, {}).values()
 
     def _reject_duplicates(
         self, given: Sequence[Gang], *, removed: Sequence[Gang], added: Sequence[Gang]
@@ -149,6 +170,9 @@ class PendingGangs:
             return
         if is_individual(gang):
             self._individual[id(gang)] = gang
+            if gang.group:
+                self._groups.setdefault(_group_key(gang), {})[id(gang)] = gang
+                self.group_costs.pop(_group_key(gang), None)
             return
         chain = self._chains.setdefault(number, [])
         if chain and order_key(chain[-1]) > order_key(gang):
@@ -164,6 +188,12 @@ class PendingGangs:
         if self._individual.pop(id(gang), None) is None:
             chain = self._chains[number]
             del chain[bisect_left(chain, order_key(gang), key=order_key)]
+        elif gang.group:
+            key = _group_key(gang)
+            self.group_costs.pop(key, None)
+            del self._groups[key][id(gang)]
+            if not self._groups[key]:
+                del self._groups[key]
 
     def _sort(self, gangs: list[Gang]) -> None:
         blocked = dict(zip(map(id, self.gangs), self.blocked, strict=True))
@@ -181,6 +211,10 @@ class PendingGangs:
     def _delete(self, index: int) -> None:
         for column in (self.gangs, self.uids, self.blocked, self._keys):
             del column[index]
+
+
+def _group_key(gang: Gang) -> GroupKey:
+    return gang.namespace, gang.group
 
 
 def is_individual(gang: Gang) -> bool:

@@ -48,6 +48,9 @@ RESERVED_FOR: Final = frozenset(
 )
 """Reasons that end when other gangs release capacity."""
 
+MOST_ENDS: Final = 256
+"""Expected ends after which a cycle makes no further reservation for gangs of a namespace."""
+
 
 class Reservations:
     """The reservations of one cycle. Empty under any other rule than backfill.
@@ -73,6 +76,8 @@ class Reservations:
         """Uid of the gang whose start the plan already contains."""
         self._by_pool: Counter[str] = Counter()
         self._infeasible: set[Hashable] = set()
+        self._walked: Counter[str] = Counter()
+        """Expected ends that were walked along for gangs, by namespace."""
         self._full = not self._most
 
     def wants(self, reason: BlockReason) -> bool:
@@ -109,9 +114,13 @@ class Reservations:
             )
             for request in requests
         ]
-        made = None
-        if all(request.pools for request in open_requests):
-            made = self._current().reserve(open_requests)
+        made, namespace = None, requests[0].gang.namespace
+        may_walk = self._walked[namespace] < MOST_ENDS
+        if may_walk and all(request.pools for request in open_requests):
+            plan = self._current()
+            before = plan.walked
+            made = plan.reserve(open_requests)
+            self._walked[namespace] += plan.walked - before
         if made is None:
             self._infeasible.add(question)
             return

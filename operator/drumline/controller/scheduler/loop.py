@@ -47,6 +47,7 @@ from drumline_scheduler.fault_isolation import TooManyFaultsError
 from drumline_scheduler.faults import Stage
 from drumline_scheduler.model import Policy
 from drumline_scheduler.queue_evictions import stopped_queues
+from drumline_scheduler.queueing.arrivals import Arrivals
 from drumline_scheduler.queueing.deferral import TRY_BUDGET
 
 log = logs.get("drumline.controller.scheduler.loop")
@@ -136,6 +137,7 @@ class SchedulerLoop:
         self._has_decided = False
         self._deferred: tuple[str, ...] = ()
         """Uids of gangs that the last cycle did not try."""
+        self._arrivals = Arrivals()
         self._passed = frozenset[str]()
         """Uids of gangs that held no other gang back in the last cycle, under `Strict`."""
         self._untried: frozenset[str] = frozenset()
@@ -232,7 +234,8 @@ class SchedulerLoop:
 
     def _retry_in(self, decisions: Decisions, *, now: float) -> float | None:
         """Return in how many seconds a decision may change without an event."""
-        if self._untried:  # their turn comes now, and not with the next event
+        # Their turn comes now, and not with the next event.
+        if self._untried or not self._arrivals.is_complete:
             return 0.0
         times = [at for at in (decisions.retry_at, self._faults.retry_at(now)) if at is not None]
         return min(times) - now if times else None
@@ -247,7 +250,7 @@ class SchedulerLoop:
         """Return the arguments of a cycle. A job that cannot be converted is left out."""
         snapshot = replace(self._state.scheduling.snapshot(now=now), history=self._usage.at(now))
         snapshot = self._node_requests.offered(snapshot, now=now)
-        pending = tuple(self._state.scheduling.pending())
+        pending = tuple(self._arrivals.let_in(self._state.scheduling.pending()))
         for key, problem in self._state.scheduling.left_out.items():
             log.error("job_left_out", job=key, why=problem)
             self._enqueue(key)

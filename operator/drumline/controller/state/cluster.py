@@ -125,7 +125,10 @@ class ClusterCache:
 
     def on_job(self, old: TrainingJobView | None, new: TrainingJobView | None) -> str | None:
         """Process an event of a TrainingJob. Return why it cannot be read, if that is new."""
-        return self.jobs.on_job(old, new)
+        problem = self.jobs.on_job(old, new)
+        if new is not None:
+            self.scheduling.prepare(f"{new.namespace}/{new.name}")
+        return problem
 
     def on_pod(self, old: PodView | None, new: PodView | None) -> bool:
         """Process an event of a pod: of ours by job, of any owner by node.

@@ -246,6 +246,12 @@ class SnapshotBuilder:
         workloads = self._sources.workloads
         return [*self._waiting_jobs(), *(workloads.pending() if workloads else ())]
 
+    def prepare(self, key: str) -> None:
+        """Convert a waiting job now, so that a cycle after many events has little to convert."""
+        job = self._sources.jobs.get(key)
+        if job is not None and is_queued(job) and self._has_class(job):
+            self._gang(job)
+
     def _waiting_jobs(self) -> list[Gang]:
         # A lost write may have given these jobs their places. They must not be placed twice.
         taken = {

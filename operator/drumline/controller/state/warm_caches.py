@@ -143,6 +143,7 @@ class WarmCaches:
     def _settle(self, job: Job, verdict: Schedulable | Refusal) -> None:
         """Wake reconciler and scheduler for a job that has its verdict."""
         if self.state.jobs.settle(job, verdict):
+            self.state.scheduling.prepare(job.key)
             self._enqueue(job.key)
             self._wake_scheduler()
 
