@@ -78,8 +78,12 @@ def decide(
             cache.clear()  # it may have been left in the middle of a change
             raise
 
+    def probe(cycle: CycleInput) -> Decisions:
+        work.clear(is_probe=True)
+        return _decide(cycle, cache=CycleCache())
+
     with counted(work):
-        return decide_around_faults(attempt, cycle=cycle)
+        return decide_around_faults(attempt, probe=probe, cycle=cycle)
 
 
 def _decide(cycle: CycleInput, *, cache: CycleCache) -> Decisions:

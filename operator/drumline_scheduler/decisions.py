@@ -388,6 +388,8 @@ class GangFault:
     """The exception in one line, with file and line."""
     trace: str = field(default="", compare=False)
     """The innermost calls, in one line."""
+    is_certain: bool = True
+    """False if the cycle took too long, and the gang was only the one that it was deciding then."""
 
     @property
     def seed(self) -> str:

@@ -9,7 +9,8 @@ The phases of a cycle name the gang that they decide (`deciding`). Without a pha
 the exception name gangs (`gangs_in_frames`), and one attempt without such a gang shows whether it
 is at fault. Otherwise bisection over all gangs finds it. The work is bounded: after a few faults of
 waiting gangs in one namespace, all waiting gangs of the namespace are set aside together, and after
-`MAX_FAULTS` the cycle fails. A gang that takes too long is not tried a second time.
+`MAX_FAULTS` the cycle fails. A gang that takes too long is found with probes, attempts that have a
+small limit.
 
 Example: the repair of A raises, and B and C wait. The first attempt is repeated without the cache.
 The third one leaves A as it is and starts B and C. The caller sets A aside (`set_aside`) for some
@@ -80,12 +81,16 @@ def all_gangs(cycle: CycleInput) -> dict[str, Gang]:
 
 
 def decide_around_faults(
-    attempt: Callable[[CycleInput], Decisions], *, cycle: CycleInput
+    attempt: Callable[[CycleInput], Decisions],
+    *,
+    probe: Callable[[CycleInput], Decisions],
+    cycle: CycleInput,
 ) -> Decisions:
     """Return the decisions about all gangs that can be decided, and the faults of the others.
 
     Args:
         attempt: decide about some gangs; it starts from nothing that an earlier attempt changed.
+        probe: an attempt with a small limit, to find the gang that takes too long.
         cycle: all gangs; those of `cycle.set_aside` are not tried.
 
     Raises:
@@ -94,7 +99,7 @@ def decide_around_faults(
         Exception: the cycle raises whatever gangs are set aside.
     """
     known = {fault.uid: fault for fault in cycle.set_aside}
-    search = _FaultSearch(attempt=attempt, cycle=cycle, known=known.keys())
+    search = _FaultSearch(attempt=attempt, probe=probe, cycle=cycle, known=known.keys())
     first: Exception | None = None
     while True:
         try:
@@ -131,6 +136,7 @@ class _FaultSearch:
 
     Args:
         attempt: decide about some gangs.
+        probe: decide about some gangs within a small limit.
         cycle: all gangs.
         known: uids of the gangs that earlier cycles set aside.
     """
@@ -139,10 +145,12 @@ class _FaultSearch:
         self,
         *,
         attempt: Callable[[CycleInput], Decisions],
+        probe: Callable[[CycleInput], Decisions],
         cycle: CycleInput,
         known: Collection[str],
     ) -> None:
         self._attempt = attempt
+        self._probe = probe
         self._cycle = cycle
         self._known = known
         self._may_share_a_cause = True
@@ -197,12 +205,67 @@ class _FaultSearch:
             uid, stage = error.gang.uid, error.stage
         else:
             cause = error
+        if _is_limit(error):
+            return self._slow_fault(error, stage=stage)
         if not uid or uid in self.out or uid not in self._gangs:
             culprit = self._in_frames(error) or self._bisected()
             if culprit is None:
                 return None
             uid = culprit
         return fault_about(self._gangs[uid].key, uid=uid, stage=stage, error=cause)
+
+    def _slow_fault(self, error: Exception, *, stage: str) -> GangFault | None:
+        """Return the fault of the gang that takes too long.
+
+        The cycle was stopped at some moment, so the gang that it was deciding may be innocent. A
+        probe has a small limit. It shows whether a gang takes long alone, and if none of the named
+        ones does, bisection finds the first gangs that do together. If no gang is found, the named
+        one is only set aside until the next cycle (`is_certain`).
+        """
+        named = [error.gang] if isinstance(error, GangError) else []
+        cause = error.__cause__ if isinstance(error, GangError) and error.__cause__ else error
+        named += gangs_in_frames(cause)
+        suspects = [
+            uid
+            for uid in dict.fromkeys(gang.uid for gang in named)
+            if uid in self._gangs and uid not in self.out
+        ]
+        slow = None if self._is_slow(()) else self._slow_gang(suspects[:_MAX_SUSPECTS])
+        uid = slow or (suspects[0] if suspects else None)
+        if uid is None:
+            return None
+        fault = fault_about(self._gangs[uid].key, uid=uid, stage=stage, error=cause)
+        return replace(fault, is_certain=slow is not None)
+
+    def _slow_gang(self, suspects: Iterable[str]) -> str | None:
+        """Return the gang that takes too long. O(log gangs) probes."""
+        for uid in suspects:
+            if self._is_slow((uid,)):
+                return uid
+        uids = [uid for uid in self._gangs if uid not in self.out]
+        if not self._is_slow(uids):
+            return None
+        # The first `low` gangs are quick; the first `high` are slow.
+        low, high = 0, len(uids)
+        while high - low > 1:
+            middle = (low + high) // 2
+            if self._is_slow(uids[:middle]):
+                high = middle
+            else:
+                low = middle
+        uid = uids[high - 1]
+        rest = [each for each in uids if each != uid]
+        return uid if self._is_slow((uid,)) or not self._is_slow(rest) else None
+
+    def _is_slow(self, uids: Collection[str]) -> bool:
+        """Return whether a cycle about these gangs alone exceeds the limit of a probe."""
+        try:
+            self._probe(without(self._cycle, self._gangs.keys() - set(uids)))
+        except InvalidSnapshotError:
+            raise
+        except Exception as error:  # noqa: BLE001 - the attempts report all others
+            return _is_limit(error)
+        return False
 
     def _suspects(self, error: Exception) -> list[str]:
         """Return the uids of gangs that an exception names, the most likely one first."""
@@ -214,12 +277,9 @@ class _FaultSearch:
     def _in_frames(self, error: Exception) -> str | None:
         """Return the gang that is at fault according to the frames of an exception.
 
-        A gang is at fault if the cycle without it does not raise, or only about other gangs. After
-        a limit, another attempt could take as long, so the first gang counts.
+        A gang is at fault if the cycle without it does not raise, or only about other gangs.
         """
         suspects = [] if isinstance(error, GangError) else self._suspects(error)
-        if _is_limit(error):
-            return suspects[0] if suspects else None
         for uid in suspects[:_MAX_SUSPECTS]:
             other = self._error({*self.out, uid})
             if other is None or not set(suspects) & set(self._suspects(other)):

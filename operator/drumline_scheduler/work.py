@@ -20,6 +20,8 @@ from drumline_scheduler.model import Gang
 
 MOST_GANG_STEPS: Final = 1_000_000_000
 """Steps for one gang in one phase: a few seconds. Ordinary gangs take less than a million."""
+PROBE_SHARE: Final = 8
+"""A probe (`Work.is_probe`) may take this part of the steps."""
 
 
 class OutOfStepsError(RuntimeError):
@@ -50,7 +52,7 @@ class Frame(Protocol):
 class Work:
     """The gangs that a cycle is deciding, and the number of steps it has taken."""
 
-    __slots__ = ("attempts", "blamed", "frames", "steps")
+    __slots__ = ("attempts", "blamed", "frames", "is_probe", "steps")
 
     def __init__(self) -> None:
         self.frames: list[Frame] = []
@@ -61,6 +63,8 @@ class Work:
         """Number of times the cycle has begun."""
         self.blamed: Frame | None = None
         """The part that an exception is about, if it is not the innermost one."""
+        self.is_probe = False
+        """True for an attempt that only finds out which gang takes too long. It may take less."""
 
     def spend(self, steps: int) -> None:
         """Count some steps before they are taken.
@@ -69,13 +73,15 @@ class Work:
             OutOfStepsError: the gang has taken too many.
         """
         self.steps += steps
+        most = MOST_GANG_STEPS // PROBE_SHARE if self.is_probe else MOST_GANG_STEPS
         for frame in reversed(self.frames):
-            if self.steps - frame.began > MOST_GANG_STEPS:
+            if self.steps - frame.began > most:
                 self.blamed = frame
-                raise OutOfStepsError(f"takes more than {MOST_GANG_STEPS} steps")
+                raise OutOfStepsError(f"takes more than {most} steps")
 
-    def clear(self) -> None:
+    def clear(self, *, is_probe: bool = False) -> None:
         """Begin another attempt at the cycle."""
+        self.is_probe = is_probe
         self.attempts += 1
         self.frames.clear()
         self.blamed = None

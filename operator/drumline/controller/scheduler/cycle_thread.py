@@ -37,6 +37,8 @@ class CycleLimits:
 
     gang_seconds: float = 5.0
     """Processor time for one gang in one phase."""
+    probe_seconds: float = 1.0
+    """Processor time for an attempt that only finds out which gang takes too long."""
     attempt_seconds: float = 60.0
     """Processor time for all gangs together. A cycle that is cut begins again with new limits."""
     growth_bytes: int = 1 << 30
@@ -124,7 +126,7 @@ class CycleThread(Generic[Result]):
     def _look(self) -> None:
         """Stop the thread if it uses too much."""
         work, limits, ident = self._work, self._limits, self._thread.ident
-        frames, attempt = list(work.frames), work.attempts
+        frames, attempt, is_probe = list(work.frames), work.attempts, work.is_probe
         used = None if ident is None else _used_by(ident)
         if used is None:
             return
@@ -146,7 +148,8 @@ class CycleThread(Generic[Result]):
                 self._measure_from(used)
                 self._cut(frame)
                 return
-        is_long = used - self._attempt_began > limits.attempt_seconds
+        most = limits.probe_seconds if is_probe else limits.attempt_seconds
+        is_long = used - self._attempt_began > most
         is_large = _resident_bytes() - self._resident > limits.growth_bytes
         if is_long or is_large:
             often = max(frames, key=lambda frame: self._looks.get(frame.gang.uid, 0), default=None)

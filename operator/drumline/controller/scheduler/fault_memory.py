@@ -2,10 +2,11 @@
 
 A cycle that meets such a gang decides three times (`scheduler.fault_isolation`). So the gang is set
 aside for a minute, then for twice as long after each further exception, up to ten minutes. A change
-of the job's spec ends that at once. However many gangs are due, few of them are tried in one cycle:
-one at first, and twice as many after each cycle in which none of them raised. If one raises, the
-gangs of its namespace with the same exception wait as long. The memory belongs to the process: a
-new leader tries each gang again.
+of the job's spec ends that at once. A gang that may be innocent of a cycle that took too long is
+set aside for a second, that is for one cycle. However many other gangs are due, few of them are
+tried in one cycle: one at first, and twice as many after each cycle in which none of them raised.
+If one raises, the gangs of its namespace with the same exception wait as long. The memory belongs
+to the process: a new leader tries each gang again.
 """
 
 from __future__ import annotations
@@ -88,7 +89,9 @@ class FaultMemory:
                 del self._entries[uid]
         due = [entry for entry in self._entries.values() if entry.retry_at <= now]
         due.sort(key=lambda entry: (entry.retry_at, entry.fault.uid))
-        self._tried = {entry.fault.uid for entry in due[: self._at_once]}
+        certain = [entry.fault.uid for entry in due if entry.fault.is_certain]
+        innocent = {entry.fault.uid for entry in due if not entry.fault.is_certain}
+        self._tried = innocent.union(certain[: self._at_once])
         return tuple(
             self._entries[uid].fault for uid in sorted(self._entries) if uid not in self._tried
         )
@@ -142,7 +145,9 @@ class FaultMemory:
         log.error("scheduler_fault", **_described(fault), retry_in_seconds=pause)
         for uid, entry in self._entries.items():
             same_fault = (
-                entry.fault.error == before.fault.error and entry.namespace == before.namespace
+                entry.fault.is_certain
+                and entry.fault.error == before.fault.error
+                and entry.namespace == before.namespace
             )
             if same_fault and entry.retry_at <= now:
                 self._entries[uid] = replace(entry, retry_at=now + pause, pause_seconds=pause)
@@ -154,8 +159,9 @@ class FaultMemory:
         for number, fault in enumerate(faults):
             if not fault.uid and fault.error in self._without_gang:
                 continue
+            pause = FIRST_SECONDS if fault.is_certain else DUE_SECONDS
             if number < MOST_REPORTED:
-                log.error("scheduler_fault", **_described(fault), retry_in_seconds=FIRST_SECONDS)
+                log.error("scheduler_fault", **_described(fault), retry_in_seconds=pause)
                 self._fresh.append(fault)
                 job = jobs.get(job_uid(fault.uid))
                 if job is not None:
@@ -166,8 +172,8 @@ class FaultMemory:
             self._entries[fault.uid] = _Entry(
                 fault=fault,
                 object_generation=_object_generation(fault.uid, jobs),
-                retry_at=now + FIRST_SECONDS,
-                pause_seconds=FIRST_SECONDS,
+                retry_at=now + pause,
+                pause_seconds=pause,
             )
         if len(faults) > MOST_REPORTED:
             log.error("scheduler_faults_not_listed", gangs=len(faults) - MOST_REPORTED)

@@ -21,7 +21,7 @@ from drumline_scheduler.work import CycleCutError, Work
 from tests.patience import HANG_SECONDS
 from tests.unit.scheduler.builders import BEST_EFFORT, cluster, gang, racks
 
-QUICK = CycleLimits(gang_seconds=0.3, attempt_seconds=60.0, look_seconds=0.02)
+QUICK = CycleLimits(gang_seconds=0.3, probe_seconds=0.3, attempt_seconds=60.0, look_seconds=0.02)
 WANTED = tuple(gang(name, at=float(at)) for at, name in enumerate("abc"))
 
 
@@ -93,6 +93,68 @@ async def test_an_endless_search_outside_of_the_phases_is_traced_to_its_gang(
     limits = CycleLimits(gang_seconds=0.3, attempt_seconds=0.3, look_seconds=0.02)
     decisions = await decided(*WANTED, limits=limits)
     assert [fault.uid for fault in decisions.faults] == ["uid-b"]
+    assert {placed.uid for placed in decisions.placed} == {"uid-a", "uid-c"}
+
+
+async def test_a_gang_that_a_loop_happens_to_name_is_not_blamed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    update: Callable[..., None] = PendingGangs.update
+
+    def planted(pending: PendingGangs, gangs: Iterable[Gang]) -> None:
+        gangs = tuple(gangs)
+        uids = {each.uid for each in gangs}
+        named = gangs[0] if gangs else None
+        while "uid-b" in uids and named is not None:
+            pass
+        update(pending, gangs)
+
+    monkeypatch.setattr(PendingGangs, "update", planted)
+    limits = CycleLimits(
+        gang_seconds=0.3, probe_seconds=0.3, attempt_seconds=0.3, look_seconds=0.02
+    )
+    decisions = await decided(*WANTED, limits=limits)
+    assert [fault.uid for fault in decisions.faults] == ["uid-b"]
+    assert {placed.uid for placed in decisions.placed} == {"uid-a", "uid-c"}
+
+
+async def test_a_gang_that_is_slow_only_beside_another_one_is_not_blamed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    admit: Callable[..., Any] = Admission.admit
+
+    def planted(admission: Admission, wanted: Gang) -> Any:
+        while wanted.uid == "uid-a" and "uid-c" in admission._session.pending:
+            pass
+        return admit(admission, wanted)
+
+    monkeypatch.setattr(Admission, "admit", planted)
+    decisions = await decided(*WANTED)
+    assert [(fault.uid, fault.is_certain) for fault in decisions.faults] == [("uid-c", True)]
+    assert {placed.uid for placed in decisions.placed} == {"uid-a", "uid-b"}
+
+
+async def test_a_gang_that_is_quick_alone_is_set_aside_for_one_cycle(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The first attempt hangs for a reason that no gang explains."""
+    admit: Callable[..., Any] = Admission.admit
+    hangs = [True]
+
+    def planted(admission: Admission, wanted: Gang) -> Any:
+        while hangs and wanted.uid == "uid-b":
+            pass
+        return admit(admission, wanted)
+
+    def end_hanging(search: _FaultSearch, error: Exception) -> bool:
+        hangs.clear()
+        return set_aside(search, error)
+
+    set_aside: Callable[..., bool] = _FaultSearch.set_aside
+    monkeypatch.setattr(_FaultSearch, "set_aside", end_hanging)
+    monkeypatch.setattr(Admission, "admit", planted)
+    decisions = await decided(*WANTED)
+    assert [(fault.uid, fault.is_certain) for fault in decisions.faults] == [("uid-b", False)]
     assert {placed.uid for placed in decisions.placed} == {"uid-a", "uid-c"}
 
 

@@ -59,6 +59,27 @@ def test_a_gang_is_set_aside_for_twice_as_long_after_each_exception(memory: Faul
     assert pauses == [60.0, 120.0, 240.0, 480.0, LONGEST_SECONDS, LONGEST_SECONDS]
 
 
+def test_a_gang_that_may_be_innocent_is_set_aside_for_one_cycle(memory: FaultMemory) -> None:
+    guilty, neighbour = replace(a_job(), uid="guilty"), a_job(name="neighbour")
+    jobs = {guilty.uid: guilty, neighbour.uid: neighbour}
+    certain = a_fault(guilty)
+    doubtful = [
+        replace(a_fault(neighbour, suffix=suffix), is_certain=False) for suffix in ("", "-b", "-c")
+    ]
+    memory.take([certain, *doubtful], jobs=jobs, now=NOW)
+    assert len(memory.set_aside(jobs, now=NOW)) == 4
+    assert memory.retry_at(NOW) == NOW + DUE_SECONDS
+    assert memory.set_aside(jobs, now=NOW + DUE_SECONDS) == (certain,)
+    memory.take([], jobs=jobs, now=NOW + DUE_SECONDS)
+    assert memory.set_aside(jobs, now=NOW + DUE_SECONDS) == (certain,)
+    # The guilty one raises again. Only its own pause grows.
+    later = NOW + FIRST_SECONDS
+    memory.take(doubtful, jobs=jobs, now=later)
+    assert memory.set_aside(jobs, now=later) == tuple(doubtful)
+    memory.take([certain, *doubtful], jobs=jobs, now=later)
+    assert memory.set_aside(jobs, now=later + DUE_SECONDS) == (certain,)
+
+
 def test_a_gang_that_raises_nothing_when_it_is_tried_again_is_forgotten(
     memory: FaultMemory,
 ) -> None:
