@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any, Final
@@ -18,6 +18,7 @@ from drumline.kube.pod_requests import MOST_RESOURCES
 Json = dict[str, Any]
 NOW: Final = 1_800_000_000.0
 _NAMES: Final = [f"{index:0>3}" + "x" * 40 for index in range(64)]
+LEVELS: Final = ("zone", "block", "rack", "pair")
 _ROLES: Final = [
     {
         "name": f"r{index}",
@@ -68,11 +69,33 @@ AT_BOUNDS: Final[Mapping[str, Json]] = {
     "roles, two kinds": {"roles": _ROLES[:2]},
     "roles, one pod each": {"roles": [{**role, "nodes": 1} for role in _ROLES]},
     "roles, just exact": {"roles": [{**role, "nodes": 11} for role in _ROLES[:2]]},
+    "role.resources": {
+        "roles": [
+            {
+                **role,
+                "resources": {
+                    **role["resources"],
+                    **{f"e.com/{each}": "1" for each in _NAMES[:14]},
+                },
+            }
+            for role in _ROLES
+        ]
+    },
     "topology": {
         "nodes": 64,
         "topology": {
             "required": "block",
+            "preferred": "rack",
             "slices": [{"level": "block", "nodes": 64}, {"level": "rack", "nodes": 2}],
+        },
+    },
+    "topology.slices": {
+        "nodes": 10_000,
+        "topology": {
+            "slices": [
+                {"level": level, "nodes": nodes}
+                for level, nodes in zip(LEVELS, (10_000, 1000, 100, 2), strict=True)
+            ]
         },
     },
     "topology.balanced": {"nodes": 64, "topology": {"balanced": "rack"}},
@@ -84,13 +107,13 @@ AT_BOUNDS: Final[Mapping[str, Json]] = {
         "template": {"image": "x", "command": ["a"], "launch": "PerGpu"},
     },
     "group": {"group": {"name": "g", "jobs": 256}},
-    "sweep": {"sweep": {"name": "s", "maxParallel": 256}},
+    "sweep": {"sweep": {"name": "s", "maxParallel": 10_000}},
     "after": {"after": [{"job": f"other-{index}"} for index in range(16)]},
-    "resources": {"resources": {f"example.com/{name}": "1" for name in _NAMES[:8]}},
+    "resources": {"resources": {f"example.com/{name}": "1" for name in _NAMES[:15]}},
     "nodeSelector": {"nodeSelector": {f"k{name}": name for name in _NAMES[:32]}},
     "nodeAffinity": {"nodeAffinity": {"required": [_TERM] * 4}},
     "tolerations": {"tolerations": [{"key": name, "operator": "Exists"} for name in _NAMES[:32]]},
-    "user": {"user": "x" * 63},
+    "user": {"user": "x" * 253},
     "activeDeadlineSeconds": {"activeDeadlineSeconds": 31_536_000},
     "maxPricePerGpuHour": {"maxPricePerGpuHour": "1000"},
 }
@@ -111,6 +134,43 @@ NOT_FOR_THE_SCHEDULER: Final = frozenset(
     }
 )
 """Fields without a number or a list that the scheduler's work depends on."""
+ROLE_FIELDS_OF_PODS: Final = frozenset({"command", "args", "env", "envFrom", "volumeMounts"})
+"""Lists of a role that only its Pods have."""
+LEAST_IS_WORST: Final = frozenset({"minNodes"})
+"""Numbers whose smallest value leaves most sizes to try."""
+
+
+def bounds_of(schema: Json, path: str = "") -> Iterator[tuple[str, int | None]]:
+    """Yield each number, list and map of a schema, with its largest value or length.
+
+    A path is `roles[].nodes` for a number of an item. None: the schema has no bound.
+    """
+    match schema.get("type"):
+        case "object" if "properties" in schema:
+            for name, below in schema["properties"].items():
+                yield from bounds_of(below, f"{path}.{name}".removeprefix("."))
+        case "object":
+            yield path, schema.get("maxProperties")
+        case "array":
+            yield path, schema.get("maxItems")
+            yield from bounds_of(schema["items"], f"{path}[]")
+        case "integer" | "number":
+            yield path, schema.get("maximum")
+        case _:
+            pass
+
+
+def drawn(value: Any, path: str) -> int:
+    """Return the largest value or length that a document has at a path; 0 without any."""
+    if not path:
+        return value if isinstance(value, int) else len(value)
+    name, _, rest = path.partition(".")
+    inside = value.get(name.removesuffix("[]")) if isinstance(value, dict) else None
+    if inside is None:
+        return 0
+    if name.endswith("[]"):
+        return max((drawn(each, rest) for each in inside), default=0)
+    return drawn(inside, rest)
 
 
 class TooManyLinesError(BaseException):
@@ -165,10 +225,11 @@ def metadata(name: str, **rest: Any) -> Json:
 
 
 def cluster(*, nodes: int) -> ClusterCache:
-    """Nodes in racks of 4 and blocks of 16, no two of them equal, and a queue without limit."""
+    """Nodes in pairs, racks and blocks, no two of them equal, and a queue without limit."""
     state = ClusterCache(nodes=NodeCache(clock=lambda: NOW), admits_workloads=True)
     for index in range(nodes):
-        labels = {"gpu": "h", "rack": f"r{index // 4}", "block": f"b{index // 16}"}
+        sizes = zip(LEVELS, (nodes, 16, 4, 2), strict=True)
+        labels = {"gpu": "h", **{level: f"{level[0]}{index // size}" for level, size in sizes}}
         amounts = {"memory": "1Ti", "pods": "110", "nvidia.com/gpu": "8"}
         node = {
             "metadata": metadata(f"n{index:03}", labels=labels),
@@ -178,7 +239,7 @@ def cluster(*, nodes: int) -> ClusterCache:
             },
         }
         state.nodes.on_node(None, codec.node(raw(node)))
-    levels = [{"name": name, "nodeLabel": name} for name in ("block", "rack")]
+    levels = [{"name": name, "nodeLabel": name} for name in LEVELS]
     pool = {"nodeSelector": {"gpu": "h"}, "topologyLevels": levels}
     state.on_pool(None, codec.custom_object(raw({"metadata": metadata("h"), "spec": pool})))
     quota = {"quotas": [{"gpuPool": "h", "nominalGpus": 100_000}]}
@@ -192,10 +253,8 @@ def _unlike(role: Json, number: int) -> Json:
     return {**role, "resources": {**role["resources"], "memory": f"{1000 * memory + number}Ki"}}
 
 
-def add_job(
-    state: ClusterCache, name: str, *changes: Json, number: int = 0, namespace: str = "team"
-) -> None:
-    """Add a job; no two jobs with different numbers are equal for the scheduler."""
+def spec_of(*changes: Json, number: int = 0) -> Json:
+    """Return the spec of a job with some fields at their bounds."""
     spec: Json = {"queue": "q", "template": {"image": "x", "command": ["a"]}}
     spec["resources"] = {"cpu": f"{2000 + number}m"}
     for change in changes:
@@ -203,6 +262,14 @@ def add_job(
         spec |= {**change, "resources": resources}
     if "roles" in spec:
         spec["roles"] = [_unlike(role, number) for role in spec["roles"]]
+    return spec
+
+
+def add_job(
+    state: ClusterCache, name: str, *changes: Json, number: int = 0, namespace: str = "team"
+) -> None:
+    """Add a job; no two jobs with different numbers are equal for the scheduler."""
+    spec = spec_of(*changes, number=number)
     document = {"metadata": metadata(name, namespace=namespace), "spec": spec}
     state.on_job(None, codec.training_job(raw(document)))
 
