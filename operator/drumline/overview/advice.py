@@ -98,7 +98,7 @@ BY_REASON: Final[Mapping[str, str]] = {
     " doctor.",
     "QueueNotFound": "Fix spec.queue, or create the queue.",
     "PoolNotFound": "Fix spec.gpuPool, or the queue's quotas.",
-    "NoQuotaInPool": "Fix spec.gpuPool, or add a quota to the queue.",
+    "NoQuotaInPool": "Fix spec.gpuPool, add a quota to the queue, or create a deleted pool again.",
     "QueueHeld": "Wait for the queue's owner, or use another queue.",
     "BudgetSpent": "Wait until enough becomes available again, use another queue, or raise the"
     " limit of the queue's budget that the message names.",

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 import msgspec
 
@@ -28,6 +28,7 @@ from drumline_api.objects.custom import (
 )
 
 T = TypeVar("T")
+GONE: Final = "does not exist (deleted?)"
 
 
 class JobSpec(StoredTrainingJobSpec, frozen=True):
@@ -160,6 +161,7 @@ class ClusterObjects:
         pods: pods that do not belong to a TrainingJob.
         workloads: Jobs and other workloads, by `namespace/plural/name`.
         remarks: sentences about objects that could not be read.
+        unread: kinds whose list was not read, with a predicate that says why.
     """
 
     as_of: float
@@ -172,6 +174,11 @@ class ClusterObjects:
     pods: tuple[PodObject, ...] = ()
     workloads: Mapping[str, WorkloadObject] = field(default_factory=dict[str, WorkloadObject])
     remarks: tuple[str, ...] = ()
+    unread: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    def absence(self, kind: str) -> str:
+        """Return why an object that others name is not here: `does not exist (deleted?)`."""
+        return self.unread.get(kind, GONE)
 
 
 def node_names(places: StoredAssignment | StoredPoolNodes) -> list[str]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import Counter, defaultdict, deque
 from collections.abc import Collection, Iterable, Mapping
 from itertools import pairwise
+from typing import Final
 
 from drumline.overview.budgets import budget_row
 from drumline.overview.jobs import CANNOT_START, Lines, job_row, lines
-from drumline.overview.objects import ClusterObjects, JobObject, seconds
+from drumline.overview.objects import GONE, ClusterObjects, JobObject, seconds
 from drumline.overview.overrides import override_rows
 from drumline.overview.pool_units import PoolUnits
 from drumline.overview.rows import (
@@ -22,6 +23,9 @@ from drumline.overview.rows import (
 )
 from drumline_api.objects.custom import StoredTrainingQueue, StoredWaitingWorkload
 from drumline_contract import plain
+
+QUEUE_KIND: Final = "TrainingQueue"
+POOL_KIND: Final = "GpuPool"
 
 
 def queue_rows(cluster: ClusterObjects, *, only: str | None = None) -> tuple[QueueRow, ...]:
@@ -44,7 +48,7 @@ def queue_rows(cluster: ClusterObjects, *, only: str | None = None) -> tuple[Que
     names = sorted(all_names if only is None else {only} & all_names)
     rows: list[QueueRow] = []
     for name in names:
-        quotas = quota_rows(known.get(name), held.get(name, {}), units)
+        quotas = quota_rows(cluster, known.get(name), held=held.get(name, {}))
         line = _line(waiting, name, now=cluster.as_of, units=units)
         rows.append(
             QueueRow(
@@ -57,7 +61,7 @@ def queue_rows(cluster: ClusterObjects, *, only: str | None = None) -> tuple[Que
                 waiting_workloads=_workloads(known.get(name)),
                 budget=budget_row(known.get(name), now=cluster.as_of),
                 stop_policy=plain(known[name].spec.stop_policy) if name in known else "None",
-                is_known=name in known,
+                absent="" if name in known else cluster.absence(QUEUE_KIND),
                 overrides=override_rows([known[name]] if name in known else (), now=cluster.as_of),
             )
         )
@@ -105,7 +109,7 @@ def _entry(row: JobRow | WorkloadRow, *, name: str, position: int | None) -> Lin
 
 
 def quota_rows(
-    queue: StoredTrainingQueue | None, held: Mapping[str, int], units: PoolUnits
+    cluster: ClusterObjects, queue: StoredTrainingQueue | None, *, held: Mapping[str, int]
 ) -> tuple[QuotaRow, ...]:
     """Return the quota and the use of a queue by pool.
 
@@ -113,10 +117,14 @@ def quota_rows(
     written, the places of the jobs count.
 
     Args:
-        queue: the queue, or None if it does not exist.
+        cluster: its pools, and the kinds that were read.
+        queue: the queue, or None if it was not read.
         held: GPUs of the places of its jobs, by pool.
-        units: units of the pools.
     """
+    units = PoolUnits(cluster.pools)
+    pools = {pool.metadata.name for pool in cluster.pools}
+    # A pool is gone only if the list of pools was read.
+    are_read = cluster.absence(POOL_KIND) == GONE
     quotas = (
         {} if queue is None else {each.gpu_pool: each.nominal_gpus for each in queue.spec.quotas}
     )
@@ -134,7 +142,8 @@ def quota_rows(
             used_gpus=used.get(pool, 0),
             foreign_gpus=foreign.get(pool, 0),
             parts_per_gpu=units.parts_per_gpu(pool),
-            is_known=queue is not None,
+            absent="" if queue is not None else cluster.absence(QUEUE_KIND),
+            is_pool_gone=are_read and pool not in pools,
         )
         # A pool without quota is listed too if the queue holds GPUs there.
         for pool in sorted({*quotas, *(pool for pool, gpus in used.items() if gpus)})
@@ -176,7 +185,7 @@ def share_rows(cluster: ClusterObjects) -> tuple[ShareRow, ...]:
         # Shares are of the cohort's own use. Cohorts do not compete.
         whole = sum(had[member] for member in known if cohorts[member] == cohort)
         mine = had[name] / whole if whole and queue is not None else None
-        quotas = quota_rows(queue, held.get(name, {}), units)
+        quotas = quota_rows(cluster, queue, held=held.get(name, {}))
         nominal = {quota.pool: quota.nominal_gpus for quota in quotas}
         used = {quota.pool: quota.used_gpus for quota in quotas}
         # Borrowing is per pool: idle quota in one pool does not offset use in another.
@@ -210,7 +219,7 @@ def share_rows(cluster: ClusterObjects) -> tuple[ShareRow, ...]:
                     for pool, gpus in sorted(used.items())
                     if gpus
                 ),
-                is_known=queue is not None,
+                absent="" if queue is not None else cluster.absence(QUEUE_KIND),
             )
         )
     return tuple(rows)

@@ -216,7 +216,8 @@ class QuotaRow(OverviewRow, frozen=True, kw_only=True):
         foreign_gpus: part of used_gpus that foreign pods hold.
         parts_per_gpu: 1, or the parts of a GPU in a pool with partitions, in which all figures are
             parts.
-        is_known: false if the queue does not exist, or is not readable by you.
+        absent: why the queue was not read, as `does not exist (deleted?)`. Its quota is then 0.
+        is_pool_gone: whether the GpuPool does not exist.
     """
 
     pool: str
@@ -224,7 +225,8 @@ class QuotaRow(OverviewRow, frozen=True, kw_only=True):
     used_gpus: int
     foreign_gpus: int = 0
     parts_per_gpu: int = 1
-    is_known: bool = True
+    absent: str = ""
+    is_pool_gone: bool = False
 
 
 class WorkloadRow(OverviewRow, frozen=True, kw_only=True):
@@ -288,7 +290,7 @@ class QueueRow(OverviewRow, frozen=True, kw_only=True):
         waiting_workloads: the first of these workloads.
         budget: its budget. Absent without a budget.
         stop_policy: None, Hold (nothing starts) or HoldAndDrain (running jobs leave too).
-        is_known: false if the queue does not exist, or is not readable by you.
+        absent: why the queue was not read, as `is not readable by you`.
         overrides: its jobs that may preempt within the guarantee of other queues.
     """
 
@@ -301,7 +303,7 @@ class QueueRow(OverviewRow, frozen=True, kw_only=True):
     waiting_workloads: tuple[WorkloadRow, ...] = ()
     budget: BudgetRow | None = None
     stop_policy: str = "None"
-    is_known: bool = True
+    absent: str = ""
     overrides: tuple[OverrideRow, ...] = ()
 
 
@@ -323,6 +325,20 @@ class HolderRow(OverviewRow, frozen=True, kw_only=True):
     partition: str = ""
 
 
+class ForeignPodRow(OverviewRow, frozen=True, kw_only=True):
+    """A pod that names no queue and holds GPUs which a job may get.
+
+    Attributes:
+        pod: `namespace/name`.
+        gpus: GPUs that it holds.
+        node: its node.
+    """
+
+    pod: str
+    gpus: float
+    node: str
+
+
 class WhyCard(OverviewRow, frozen=True, kw_only=True):
     """Explanation of a job's state, and remedies.
 
@@ -336,6 +352,9 @@ class WhyCard(OverviewRow, frozen=True, kw_only=True):
         budget: budget of its queue. Absent without a limit.
         holders: at most ten holders of GPUs that it may get, the next to end first. Empty if it
             does not wait for GPUs.
+        foreign_pods: at most ten pods that name no queue and hold such GPUs, the largest first.
+        more_foreign_pods: number of further ones.
+        queue_absent: why its queue was not read, as `does not exist (deleted?)`.
         advice: remedies in sentences. Empty if there are none.
         override: its permission to preempt within the guarantee of other queues. Absent without.
     """
@@ -347,6 +366,9 @@ class WhyCard(OverviewRow, frozen=True, kw_only=True):
     quotas: tuple[QuotaRow, ...] = ()
     budget: BudgetRow | None = None
     holders: tuple[HolderRow, ...] = ()
+    foreign_pods: tuple[ForeignPodRow, ...] = ()
+    more_foreign_pods: int = 0
+    queue_absent: str = ""
     advice: tuple[str, ...] = ()
     override: OverrideRow | None = None
 
@@ -453,8 +475,7 @@ class ShareRow(OverviewRow, frozen=True, kw_only=True):
         next_start: expected start of that job.
         next_start_by: 90th percentile of the forecasts of its start.
         parts: pools whose GPUs its share adds up, each with its weight.
-        is_known: false if the queue does not exist, or is not readable by you. Then its quota,
-            weight and share are 0.
+        absent: why the queue was not read. Then its quota, weight and share are 0.
     """
 
     queue: str
@@ -471,7 +492,7 @@ class ShareRow(OverviewRow, frozen=True, kw_only=True):
     next_start: float | None = None
     next_start_by: float | None = None
     parts: tuple[SharePart, ...] = ()
-    is_known: bool = True
+    absent: str = ""
 
 
 class GanttBar(OverviewRow, frozen=True, kw_only=True):

@@ -9,7 +9,7 @@ from drumline.overview.advice import advice_for
 from drumline.overview.objects import ClusterObjects
 from drumline.overview.queues import queue_rows, whole_line
 from drumline.overview.rows import LineRow, QueueRow, WorkloadCard
-from drumline.overview.why import SHOWN, holders_of
+from drumline.overview.why import SHOWN, WantedHolders, holders_of
 from drumline.overview.workload_objects import (
     ADMITTED,
     POD_GROUP,
@@ -88,7 +88,9 @@ def workload_card(
         gpus_ahead=sum(each.gpus for each in before),
         quotas=quotas,
         budget=row.budget if row is not None else None,
-        holders=holders_of(cluster, pools={each.pool for each in quotas}) if waits else (),
+        holders=holders_of(cluster, WantedHolders(pools={each.pool for each in quotas}))
+        if waits
+        else (),
         advice=advice_for(place.reason, suspended=True) if place is not None else (),
     )
 

@@ -18,6 +18,7 @@ from drumline.overview.objects import ClusterObjects
 from drumline.overview.rows import (
     BudgetDay,
     BudgetRow,
+    ForeignPodRow,
     GanttBar,
     GanttRow,
     HolderRow,
@@ -69,6 +70,7 @@ _DESCRIBED: Final = {
         MoneyDay,
         UserBudgetRow,
         HolderRow,
+        ForeignPodRow,
         LineRow,
         SharePart,
         GanttBar,

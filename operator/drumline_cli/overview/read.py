@@ -46,6 +46,8 @@ _UNNAMED: Final = f"!{QUEUE},!{JOB}"
 WORKLOAD_KINDS: Final = tuple(KINDS)
 """What may wait for a queue beside jobs and pods."""
 MOST_FILE_BYTES: Final = 256 * 2**20
+_FORBIDDEN: Final = "is not readable by you"
+_NOT_READ: Final = "was not read"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +76,8 @@ class WantedKinds:
 class _Listed(Generic[T]):
     objects: tuple[T, ...] = ()
     remarks: tuple[str, ...] = ()
+    unread: str = ""
+    """Why the list is not whole, as the predicate of an object that it lacks."""
 
 
 async def from_cluster(
@@ -129,9 +133,14 @@ async def from_cluster(
         pods=tuple({pod.metadata.uid: pod for pod in (*pods.objects, *asked.pods)}.values()),
         workloads=asked.workloads,
         remarks=tuple(remark for listed in lists for remark in listed.remarks),
+        unread={
+            resource.kind: listed.unread
+            for resource, listed in ((TRAINING_QUEUES, queues), (GPU_POOLS, pools))
+            if listed.unread
+        },
     )
     # Phase 4: read the unlabelled pods only if GPUs are missing. This list may be very long.
-    if not (wanted.nodes and _misses_holders(cluster)):
+    if not (want_pods and cluster.nodes and _misses_holders(cluster)):
         return cluster
     # The first client is closed. A new client costs one more connection, in rare cases only.
     async with cluster_client(credentials) as client:
@@ -194,12 +203,17 @@ async def _optional(
     client: KubeClient, resource: Resource, kind: type[T], *, wanted: bool
 ) -> _Listed[T]:
     try:
-        return await _read(client, resource, kind, namespace=None) if wanted else _Listed()
+        if not wanted:
+            return _Listed(unread=_NOT_READ)
+        return await _read(client, resource, kind, namespace=None)
     # An expired login affects every request. Partial output would hide it.
     except errors.Unauthorized as error:  # ends the other reads
         raise not_answered(error, what=resource.plural) from None
     except errors.KubeError as error:
-        return _Listed(remarks=(f"Missing here: {refusal(error, what=resource.plural)}.",))
+        return _Listed(
+            remarks=(f"Missing here: {refusal(error, what=resource.plural)}.",),
+            unread=_FORBIDDEN if isinstance(error, errors.Forbidden) else _NOT_READ,
+        )
 
 
 async def _slices(client: KubeClient, *, wanted: bool) -> tuple[builtin.ResourceSlice, ...]:
@@ -289,7 +303,8 @@ async def _read(
     remarks = (
         (f"{count} of the {plural} cannot be read by this version of drumline.",) if count else ()
     )
-    return _Listed(objects=listed.objects, remarks=remarks)
+    unread = "may be one that this version of drumline cannot read" if count else ""
+    return _Listed(objects=listed.objects, remarks=remarks, unread=unread)
 
 
 class _Typed(msgspec.Struct, frozen=True):
@@ -338,6 +353,12 @@ def from_documents(texts: Sequence[bytes], *, as_of: float) -> ClusterObjects:
         remarks=(f"{unreadable} objects cannot be read by this version of drumline.",)
         if unreadable
         else (),
+        # A file without any object of a kind may come from a list without this kind.
+        unread={
+            resource.kind: "is not in the files, or not readable by you"
+            for resource in (TRAINING_QUEUES, GPU_POOLS)
+            if resource.kind not in by_kind
+        },
     )
 
 

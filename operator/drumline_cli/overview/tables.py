@@ -7,6 +7,7 @@ from typing import Final
 
 from drumline.overview.advice import page_of
 from drumline.overview.jobs import WAITS_FOR_HOLDERS
+from drumline.overview.objects import GONE
 from drumline.overview.overrides import override_text
 from drumline.overview.queues import whole_line
 from drumline.overview.rows import (
@@ -120,7 +121,7 @@ def _overrides(row: QueueRow) -> str:
 def _queue_head(row: QueueRow) -> str:
     # A deleted queue may still have jobs. Its line must remain visible.
     quotas = ", ".join(map(quota_sentence, row.quotas)) or (
-        "the queue has no quota" if row.is_known else f"the queue is {NOT_READABLE}"
+        f"the queue {row.absent or 'has no quota'}"
     )
     budget = budget_text(row.budget)
     workloads = f" and {many(row.workloads, 'other workload')}" if row.workloads else ""
@@ -149,8 +150,6 @@ def stop_text(row: QueueRow) -> str:
             return ""
 
 
-NOT_READABLE: Final = "not readable by you, or does not exist"
-"""Remark on a queue that only jobs name. RBAC hides objects, so the two cases look alike."""
 _REFILLS: Final = {"Weekly": "a week", "Monthly": "a month"}
 _USERS: Final = 4
 """Maximum number of named users."""
@@ -213,10 +212,12 @@ def quota_sentence(quota: QuotaRow) -> str:
     if quota.parts_per_gpu > 1:
         whole = f"{count(quota.nominal_gpus)} parts ({quota.parts_per_gpu} a GPU)"
     # A reader without rights on TrainingQueues still sees jobs. The quota is unknown then.
-    if not quota.is_known:
+    used = f"{quota.used_gpus} of {whole}"
+    if quota.absent:
         used = many(quota.used_gpus, "GPU")
-        return f"{used} of {quota.pool} held{foreign}; the quota is {NOT_READABLE}"
-    return f"{quota.used_gpus} of {whole} of {quota.pool} held{foreign}"
+    text = f"{used} of {quota.pool} held{foreign}"
+    text += f"; the pool {GONE}" if quota.is_pool_gone else ""
+    return f"{text}; the queue {quota.absent}" if quota.absent else text
 
 
 def _gpus(row: JobRow | HolderRow) -> str:
@@ -276,10 +277,13 @@ def _card(card: WhyCard, *, now: float) -> Iterator[tuple[str, str]]:
             name,
             (f"{row.namespace}/{row.name}, {_gpus(row)}, starts {starts(row, now=now)}"),
         )
-    yield "quota", ", ".join(map(quota_sentence, card.quotas))
+    absent = f"the queue {card.queue_absent}" if card.queue_absent else ""
+    yield "quota", ", ".join(map(quota_sentence, card.quotas)) or absent
     yield "budget", budget_text(card.budget)
     yield "override", "" if card.override is None else override_text(card.override)
     yield from holders(card.holders, now=now)
+    for number, text in enumerate(foreign_pods(card)):
+        yield "" if number else "foreign", text
     for name, sentence in zip(("to do", *[""] * len(card.advice)), card.advice, strict=False):
         yield name, sentence
     # The last line links to the page about this reason.
@@ -291,6 +295,14 @@ def holders(rows: Sequence[HolderRow], *, now: float) -> Iterator[tuple[str, str
     for name, holder in zip(("held by", *[""] * len(rows)), rows, strict=False):
         end = ends(holder.expected_end, now=now)
         yield name, f"{holder.job} of {holder.queue}, {_gpus(holder)}, {end}"
+
+
+def foreign_pods(card: WhyCard) -> Iterator[str]:
+    """Yield a line for each pod that names no queue: `ml/chat-0, 2 GPUs, on node-2`."""
+    for pod in card.foreign_pods:
+        yield f"{pod.pod}, {gpus(pod.gpus)}, on {pod.node}"
+    if card.more_foreign_pods:
+        yield f"and {count(card.more_foreign_pods)} more"
 
 
 def nodes(rows: Sequence[NodeRow]) -> str:
@@ -341,13 +353,17 @@ def shares(rows: Sequence[ShareRow], *, now: float) -> str:
         )
         for row in rows
     ]
-    unknown = ", ".join(row.queue for row in rows if not row.is_known)
-    remark = f"?: the queue is {NOT_READABLE}: {unknown}\n" if unknown else ""
+    # All absent queues have one reason: their list was read, or not.
+    absent = {row.absent for row in rows if row.absent}
+    remark = "".join(
+        f"?: the queue {why}: {', '.join(row.queue for row in rows if row.absent == why)}\n"
+        for why in sorted(absent)
+    )
     return _text([heads, *cells], left=(0, 1, 8)) + remark + _sums(rows)
 
 
 def _if_known(row: ShareRow, text: str) -> str:
-    return text if row.is_known else "?"
+    return "?" if row.absent else text
 
 
 def _sums(rows: Sequence[ShareRow]) -> str:

@@ -157,6 +157,7 @@ class WhyView:
             # Tables come after the facts, because they can be long.
             _line(why.ahead, now=now),
             table(("holders of GPUs it can get", "queue", "GPUs", "ends"), holders),
+            bullets("Foreign pods with GPUs it can get:", tuple(tables.foreign_pods(why))),
             bullets("What to do:", why.advice),
             as_of=now,
             remarks=self.remarks,

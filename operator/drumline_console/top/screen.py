@@ -125,7 +125,7 @@ def _queues(queues: Sequence[QueueRow]) -> Iterator[_Bar]:
         foreign = sum(quota.foreign_gpus / quota.parts_per_gpu for quota in queue.quotas)
         nominal = sum(quota.nominal_gpus / quota.parts_per_gpu for quota in queue.quotas)
         remarks = (
-            "" if queue.is_known else f"the quota is {tables.NOT_READABLE}",
+            f"the queue {queue.absent}" if queue.absent else "",
             f"{_number(foreign)} by foreign pods" if foreign else "",
             f"{many(len(queue.waiting), 'job')} in line" if queue.waiting else "",
             f"{many(queue.workloads, 'other workload')} in line" if queue.workloads else "",
@@ -133,7 +133,7 @@ def _queues(queues: Sequence[QueueRow]) -> Iterator[_Bar]:
         yield _Bar(
             name=f"queue {queue.queue}",
             used=sum(quota.used_gpus / quota.parts_per_gpu for quota in queue.quotas),
-            of=nominal if queue.is_known else None,
+            of=None if queue.absent else nominal,
             remark=", ".join(filter(None, remarks)),
         )
 

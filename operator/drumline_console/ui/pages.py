@@ -15,14 +15,14 @@ import msgspec
 from drumline.overview.gantt import rows_of
 from drumline.overview.jobs import job_rows, lines, positions
 from drumline.overview.nodes import node_rows
-from drumline.overview.objects import ClusterObjects
+from drumline.overview.objects import GONE, ClusterObjects
 from drumline.overview.pool_units import PoolUnits
 from drumline.overview.queues import queue_rows, share_rows
 from drumline.overview.rows import JobRow, NodeRow, QueueRow, QuotaRow, ShareRow, WhyCard
 from drumline.overview.why import why_card
 from drumline_cli.formatting import duration, gpus, gpus_of, many, percent
 from drumline_cli.markup import Markup, element, joined
-from drumline_cli.overview.tables import NOT_READABLE, budget_text, dated, starts, stop_text
+from drumline_cli.overview.tables import budget_text, dated, foreign_pods, starts, stop_text
 from drumline_cli.report import html
 from drumline_cli.report.builder import build_report
 from drumline_cli.report.burn_down import burn_down
@@ -188,7 +188,7 @@ def refused(reason: str, *, title: str, up: str) -> str:
 def _queue(row: QueueRow, *, now: float) -> Markup:
     # Text above the table: quotas, budget and stopPolicy, each on a line.
     lines = [_quota(each) for each in row.quotas]
-    lines += [] if row.quotas or row.is_known else [f"The queue is {NOT_READABLE}."]
+    lines += [f"The queue {row.absent}."] if row.absent else []
     lines += [text for text in (budget_text(row.budget), stop_text(row)) if text]
     listed = element("ul", *(element("li", line) for line in lines), class_="quotas")
     quotas = joined(listed, burn_down(row.queue, row.budget) if row.budget else "")
@@ -250,8 +250,9 @@ def _quota(quota: QuotaRow) -> Markup:
     # Usage above the quota is borrowed, and it gets a different colour.
     beyond = max(0, quota.used_gpus - quota.nominal_gpus) / whole * 100
     foreign = f", {quota.foreign_gpus} by foreign pods" if quota.foreign_gpus else ""
-    nominal = many(quota.nominal_gpus, "GPU") if quota.is_known else "an unknown quota"
-    text = f"{quota.pool}: {quota.used_gpus} of {nominal} held{foreign}"
+    nominal = "an unknown quota" if quota.absent else many(quota.nominal_gpus, "GPU")
+    gone = f"; the pool {GONE}" if quota.is_pool_gone else ""
+    text = f"{quota.pool}: {quota.used_gpus} of {nominal} held{foreign}{gone}"
     bar = element(
         "svg",
         element("rect", width=own, height=1),
@@ -306,7 +307,7 @@ def _shares(rows: Sequence[ShareRow], *, now: float) -> Markup:
         (
             row.queue,
             row.cohort,
-            percent(row.due) if row.is_known else NOT_READABLE,
+            f"the queue {row.absent}" if row.absent else percent(row.due),
             NOTHING if row.had is None else percent(row.had),
             NOTHING if row.owed is None else f"{row.owed * 100:+.1f} %",
             f"{row.next_job}, {starts(row, now=now)}" if row.next_job else "nobody waits",
@@ -350,7 +351,10 @@ def _why(card: WhyCard, *, now: float) -> Markup:
     )
     holders = (
         (
-            element("a", each.job, href=f"../../{job_path(each.job)}"),
+            # Only jobs have pages. Other holders have a third part in their name.
+            each.job
+            if each.job.count("/") > 1
+            else element("a", each.job, href=f"../../{job_path(each.job)}"),
             gpus_of(each.gpus, each.partition),
             # A holder without a runtime limit has no forecast of its end.
             "nobody knows"
@@ -359,10 +363,14 @@ def _why(card: WhyCard, *, now: float) -> Markup:
         )
         for each in card.holders
     )
+    foreign = tuple(foreign_pods(card))
     tables = chain(
         [table("Before it", ("#", "before it", "GPUs", "starts"), before)] if card.ahead else [],
         [table("Holders", ("holders of GPUs it can get", "GPUs", "ends"), holders)]
         if card.holders
+        else [],
+        [table("Foreign pods", ("foreign pods with GPUs it can get",), zip(foreign, strict=True))]
+        if foreign
         else [],
     )
     return section("Why it waits", element("dl", *pairs, class_="tiles"), *tables)

@@ -121,7 +121,8 @@ class PoolSelector:
         first = next((name for name in names if name in self._pools), None)
         pool = first or min(self._pools, default=None)
         remedy = self._quota.raise_for(gang=gang, pool=pool) if pool is not None else None
-        return no_quota(queue=queue, pool=first, gpus=gang.gpus, remedy=remedy)
+        gone = sorted({*names, *queue.nominal} - self._pools.keys())
+        return no_quota(queue=queue, pool=first, gpus=gang.gpus, gone=gone, remedy=remedy)
 
 
 def counts_like(gang: Gang, pool: Pool) -> bool:

@@ -195,7 +195,12 @@ def _exhausted_rejection(asked: Shortage, *, blockers: Sequence[GangUsage]) -> R
 
 
 def no_quota(
-    *, queue: Queue, pool: str | None, gpus: int, remedy: Remedy | None = None
+    *,
+    queue: Queue,
+    pool: str | None,
+    gpus: int,
+    gone: Sequence[str] = (),
+    remedy: Remedy | None = None,
 ) -> Rejection:
     """Return the rejection of a gang whose queue has no quota in the pool.
 
@@ -203,13 +208,18 @@ def no_quota(
         queue: the gang's queue.
         pool: name of the pool. None means any pool.
         gpus: GPUs that the gang needs.
+        gone: pools that do not exist, of those that the gang or the queue's quotas name.
         remedy: a change that lets the gang start.
     """
     listed = named(sorted(name for name, gpus in queue.nominal.items() if gpus)) or "no pool"
     where = f"pool {pool}" if pool else "any existing pool"
+    text = f"queue {queue.name} has no quota in {where}; it has quota in {listed}"
+    if gone:
+        which = f"pool {gone[0]} does" if len(gone) == 1 else f"pools {named(gone)} do"
+        text = f"{text}; {which} not exist (deleted?)"
     return Rejection(
         reason=BlockReason.NO_QUOTA_IN_POOL,
-        message=f"queue {queue.name} has no quota in {where}; it has quota in {listed}",
+        message=text,
         needed=gpus,
         remedy=remedy,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -132,8 +132,13 @@ KINDS = {
 }
 
 
-def a_cluster(*objects: dict[str, Any], as_of: float = NOW) -> ClusterObjects:
-    """The values of these objects."""
+FORBIDDEN = {"TrainingQueue": "is not readable by you", "GpuPool": "is not readable by you"}
+
+
+def a_cluster(
+    *objects: dict[str, Any], as_of: float = NOW, unread: Mapping[str, str] | None = None
+) -> ClusterObjects:
+    """The values of these objects. A kind without objects counts as not read."""
 
     def of(kind: str) -> tuple[Any, ...]:
         raws = [json.dumps(each).encode() for each in objects if each["kind"] == kind]
@@ -150,6 +155,9 @@ def a_cluster(*objects: dict[str, Any], as_of: float = NOW) -> ClusterObjects:
         priorities=of("PriorityClass"),
         slices=of("ResourceSlice"),
         pods=of("Pod"),
+        unread={kind: "was not read" for kind in FORBIDDEN if not of(kind)}
+        if unread is None
+        else unread,
     )
 
 

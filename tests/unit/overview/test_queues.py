@@ -8,14 +8,24 @@ import pytest
 
 from drumline.overview.jobs import job_rows
 from drumline.overview.nodes import node_rows
-from drumline.overview.pool_units import PoolUnits
 from drumline.overview.queues import queue_rows, quota_rows, share_rows, whole_line
 from drumline.overview.rows import BudgetRow
 from drumline.overview.why import why_card
 from drumline_cli.overview import tables
+from drumline_console.top.screen import TopRows, render
 from drumline_console.ui import pages
 from tests.texts import missing
-from tests.unit.overview.objects import NOW, a_cluster, a_job, a_node, a_pool, a_queue, at, running
+from tests.unit.overview.objects import (
+    FORBIDDEN,
+    NOW,
+    a_cluster,
+    a_job,
+    a_node,
+    a_pool,
+    a_queue,
+    at,
+    running,
+)
 
 WAITS = {"phase": "Pending", "reason": "QuotaExhausted"}
 
@@ -231,19 +241,40 @@ def test_the_next_job_of_a_queue_is_named_with_its_start() -> None:
 
 
 def test_a_quota_that_the_reader_may_not_read_is_not_0() -> None:
-    cluster = a_cluster(a_job("runs", status=running()))
-    (quota,) = quota_rows(None, {"gpus": 8}, PoolUnits(cluster.pools))
+    cluster = a_cluster(a_job("runs", status=running()), unread=FORBIDDEN)
+    (quota,) = quota_rows(cluster, None, held={"gpus": 8})
     said = tables.quota_sentence(quota)
     assert not missing(said, "8 GPUs of gpus held", "not readable by you")
+
+
+def test_who_may_read_queues_and_pools_is_told_that_one_is_gone() -> None:
+    """An administrator once read "not readable by you" for a deleted queue."""
+    cluster = a_cluster(a_job("runs", status=running()), unread={})
+    ((queue,), (share,)) = queue_rows(cluster), share_rows(cluster)
+    card = why_card(cluster, cluster.jobs[0])
+    top = TopRows(as_of=NOW, jobs=(), nodes=(), queues=(queue,))
+    shown = {
+        "queue": tables.queues((queue,), now=NOW),
+        "share": tables.shares((share,), now=NOW),
+        "why": tables.why(card, now=NOW),
+        "top": "\n".join(render(top, width=200)),
+        "page": pages.overview(cluster),
+    }
+    assert not {name for name, text in shown.items() if "does not exist (deleted?)" not in text}
+    assert not {name for name, text in shown.items() if "readable" in text}
+    for name in ("queue", "why", "page"):
+        assert not missing(shown[name], "the pool does not exist")
 
 
 def test_share_and_queue_show_a_queue_that_the_reader_may_not_read() -> None:
     waits = a_job("waits", spec={"queue": "hidden"}, status=WAITS)
     cluster = a_cluster(
-        a_queue("nlp"), a_job("runs", spec={"queue": "secret"}, status=running()), waits
+        *(a_queue("nlp"), a_job("runs", spec={"queue": "secret"}, status=running()), waits),
+        unread=FORBIDDEN,
     )
-    shown = {row.queue: (row.used_gpus, row.is_known) for row in share_rows(cluster)}
-    assert shown == {"nlp": (0, True), "hidden": (0, False), "secret": (8, False)}
+    shown = {row.queue: (row.used_gpus, row.absent) for row in share_rows(cluster)}
+    hidden = FORBIDDEN["TrainingQueue"]
+    assert shown == {"nlp": (0, ""), "hidden": (0, hidden), "secret": (8, hidden)}
     _, nlp, hidden, secret, remark, *_ = tables.shares(share_rows(cluster), now=NOW).splitlines()
     assert "?" not in nlp
     assert hidden.split()[2:] == ["0/?", "?", "?", "?", "-", "-", "team/waits,", "not", "known"]

@@ -12,6 +12,8 @@ from drumline.overview.objects import ClusterObjects
 from drumline.overview.rows import WhyCard
 from drumline.overview.why import SHOWN, why_card
 from drumline_api.mutability import ONLY_WHILE_SUSPENDED
+from drumline_cli.overview import tables
+from tests.texts import missing
 from tests.unit.overview.objects import (
     NOW,
     a_cluster,
@@ -144,3 +146,32 @@ def test_holders_of_a_quota_are_those_of_the_cohort() -> None:
         waiting("waits", -10),
     )
     assert [row.job for row in card_of(cluster, "waits").holders] == ["team/ours"]
+
+
+def unlabelled(name: str, *, gpus: int = 1, node: str = "node-1", queue: str = "") -> Any:
+    spec = {"nodeName": node}
+    return a_pod(name, gpus=gpus, queue=queue, spec=spec, metadata={"namespace": "ml"})
+
+
+def test_pods_that_name_no_queue_are_named_with_their_gpus_and_node() -> None:
+    chats = [unlabelled(f"chat-{number:02}") for number in range(SHOWN + 10)]
+    cluster = a_cluster(
+        *(a_queue("research"), a_pool(), a_node("node-1"), a_pool("b"), a_node("far", pool="b")),
+        *(unlabelled("notebook", gpus=4), unlabelled("elsewhere", node="far"), *chats),
+        # A pod whose queue pays is a holder. A queue that does not exist pays for nothing.
+        *(unlabelled("paid", gpus=2, queue="research"), unlabelled("lost", queue="nowhere")),
+        a_job("mine", status={"phase": "Pending", "reason": "InsufficientGpus"}),
+        a_job("owner", status={"phase": "Pending", "reason": "QuotaExhausted"}),
+        a_job("runs", status=running()),
+    )
+    card = card_of(cluster, "mine")
+    assert [row.job for row in card.holders] == ["team/runs", "ml/pods/paid"]
+    first = card.foreign_pods[0]
+    assert (first.pod, first.gpus, first.node) == ("ml/notebook", 4, "node-1")
+    assert (len(card.foreign_pods), card.more_foreign_pods) == (SHOWN, 12)
+    said = tables.why(card, now=NOW)
+    assert not missing(said, "ml/notebook, 4 GPUs, on node-1", "and 12 more")
+    assert missing(said, "elsewhere")
+    # No pod without a payer holds quota of a cohort.
+    assert card_of(cluster, "owner").foreign_pods == ()
+    assert card_of(cluster, "runs").foreign_pods == ()

@@ -30,6 +30,7 @@ from drumline_console.top.live import TopView, ask, obey, take
 from drumline_console.top.screen import TopRows, lines_of, render
 from tests.texts import missing
 from tests.unit.overview.objects import (
+    FORBIDDEN,
     NOW,
     a_cluster,
     a_job,
@@ -101,7 +102,8 @@ def test_what_foreign_pods_hold_stands_beside_the_bar_of_their_queue(rows: TopRo
 
 
 def test_a_quota_that_the_reader_may_not_read_is_not_0(rows: TopRows) -> None:
-    hidden = queue_rows(a_cluster(*(each for each in OBJECTS if each["kind"] != "TrainingQueue")))
+    seen = (each for each in OBJECTS if each["kind"] != "TrainingQueue")
+    hidden = queue_rows(a_cluster(*seen, unread=FORBIDDEN))
     (bar,) = (line for line in render(replace(rows, queues=hidden), width=200) if "queue " in line)
     assert not missing(bar, "8 of ?", "not readable by you", "1 job in line")
 

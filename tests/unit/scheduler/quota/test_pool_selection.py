@@ -62,6 +62,14 @@ def test_quota_that_is_used_up_in_one_pool_leaves_the_next() -> None:
         (
             {"pools": ("x", "c")},
             BlockReason.NO_QUOTA_IN_POOL,
+            (
+                "queue research has no quota in pool c; it has quota in a, b; pool x does not exist"
+                " (deleted?)"
+            ),
+        ),
+        (
+            {"pool": "c"},
+            BlockReason.NO_QUOTA_IN_POOL,
             "queue research has no quota in pool c; it has quota in a, b",
         ),
     ],
@@ -72,6 +80,13 @@ def test_where_no_pool_is_left_the_names_are_told(
     snapshot = world(replace(RESEARCH, nominal={"a": 2, "b": 2}))
     (blocked,) = run(snapshot, *jobs(1, **changes)).blocked
     assert (blocked.reason, blocked.message) == (reason, message)
+
+
+def test_pools_of_the_queues_quota_that_are_gone_are_named() -> None:
+    snapshot = world(replace(RESEARCH, nominal={"old": 2, "older": 2}))
+    (blocked,) = run(snapshot, *jobs(1)).blocked
+    assert blocked.reason is BlockReason.NO_QUOTA_IN_POOL
+    assert not missing(blocked.message, "any existing pool", "pools old, older do not exist")
 
 
 def test_the_nearest_name_is_proposed() -> None:
