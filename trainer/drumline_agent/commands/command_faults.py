@@ -17,12 +17,14 @@ consequence. The leader waits for the cause.
 from __future__ import annotations
 
 import re
+import signal
 import time
 from collections.abc import Sequence
 from typing import Final
 
 from drumline_agent.base.exit_codes import pod_exit_code
 from drumline_agent.commands.command_process import CommandProcess
+from drumline_agent.commands.progress_lines import COLOR
 from drumline_agent.processes import fault_classification
 from drumline_agent.processes.fault_classification import MemoryKills
 from drumline_agent.processes.full_folders import with_full_folder
@@ -51,9 +53,28 @@ _PEER_LOST: Final = re.compile(
     re.IGNORECASE,
 )
 _PLACE = re.compile(r'File "([^"]+)", line (\d+)')
+_SAID_LAST = re.compile(
+    r"[\w./-]+: error: ."  # argparse
+    r"|Error: ."  # click
+    r"|(?:\S*/)?python[\d.]*: ."  # no such file or module
+    r"|(?:\S*/)?(?:ba|da|z|k)?sh: .|\S+: line \d+: ."  # a shell: not found, Killed
+    r"|.*: Assertion .* failed"  # C
+)
+"""The last line of a program that says why it ends, without an exception."""
+_CHILD_CODE = re.compile(r"exitcode\s*: (\d{1,3})\b")
+"""A line of torchrun about a rank that ended without an exception."""
+_NOT_OF_PYTHON: Final = frozenset(
+    (-signal.SIGKILL, -signal.SIGTERM, -signal.SIGSEGV, -signal.SIGBUS, -signal.SIGFPE)
+)
+"""Ends that no exception brings. An exception long before such an end was handled."""
+_LINES_AT_EXIT: Final = 3
+"""Lines that may follow an exception whose exit crashes."""
+_KILLED_IN_SHELL: Final = 128 + signal.SIGKILL
 _NOT_COMPILED = re.compile(r"(?:SyntaxError|IndentationError|TabError)\b")
-_PREFIX = re.compile(r"^(?:\[[^\]]{0,64}\]:?\s*)+")
-"""Prefix of lines that a launcher prints for its ranks: `[rank1]: ValueError: boom`."""
+_PREFIX = re.compile(r"^(?:\[[^\]]{0,64}\]:?\s*|\|\s+)+")
+"""Prefix of lines that a launcher prints for its ranks: `[rank1]: ValueError: boom`.
+
+Also the margin of the exceptions of a group: `  | ValueError: boom`."""
 _TAG = re.compile(r"^(?:\[[^\]]{0,64}\]:? ?)+")
 """Such a prefix alone: it leaves the indentation of the line."""
 
@@ -102,23 +123,27 @@ class CommandFaults:
                 at=now - (time.monotonic() - process.heard_at),
             )
         # 2. Only the output can tell why an unknown program ended.
-        lines = process.output.last_lines
-        error, last_line = with_full_folder(last_exception(lines)), last_printed(lines)
+        lines = [COLOR.sub("", line) for line in process.output.last_lines]
+        error, last_line = with_full_folder(_error_of(lines, code)), last_printed(lines)
         message = error or last_line
         # The kernel's counter is the only proof that a SIGKILL was an out-of-memory kill.
         short = self._memory.ran_out(placement.membership)
+        # A shell shows the SIGKILL of its program as a code of its own.
+        was_killed = short and code == _KILLED_IN_SHELL
         lost = lost_peers(lines, error=error)
         # 3. A lost peer is a consequence: the cause is reported by another pod, or is the network.
         fault_class = (
             FaultClass.INFRASTRUCTURE
             if lost
             else fault_classification.classify(
-                min(code, ExitCode.APPLICATION), error=message, killed_for_memory=short
+                -signal.SIGKILL if was_killed else min(code, ExitCode.APPLICATION),
+                error=message,
+                killed_for_memory=short,
             )
         )
         # An exception about memory (CUDA's, say) explains itself better than the pod's limit.
         killed_for_memory = fault_class == FaultClass.OUT_OF_MEMORY and (
-            not error or fault_classification.child_killed(error)
+            not error or was_killed or fault_classification.child_killed(error)
         )
         return self._fault(
             placement.rank,
@@ -167,8 +192,17 @@ class CommandFaults:
         )
 
 
+def _error_of(lines: Sequence[str], code: int) -> str:
+    error = last_exception(lines)
+    if code in _NOT_OF_PYTHON and not any(error in line for line in lines[-_LINES_AT_EXIT:]):
+        return ""
+    return error
+
+
 def last_exception(lines: Sequence[str]) -> str:
     """Return the last exception among the last lines of a process; empty without one.
+
+    Without an exception, the last line counts if it is a known kind of message about the end.
 
     The exception of a file that Python cannot compile gets the file and the line: its own text
     does not name them.
@@ -179,11 +213,18 @@ def last_exception(lines: Sequence[str]) -> str:
         number for number, text in enumerate(texts) if number in raised or _EXCEPTION.match(text)
     ]
     if not numbers:
-        return next((match[1] for text in texts if (match := _TERMINATED.match(text))), "")
+        said = texts[-1] if texts and _SAID_LAST.match(texts[-1]) else ""
+        return next((match[1] for text in texts if (match := _TERMINATED.match(text))), said)
     own = [number for number in numbers if not _LAUNCHER.match(texts[number])]
     if not own:
         killed = next((match for text in texts if (match := _CHILD_SIGNAL.search(text))), None)
-        return texts[numbers[-1]] if killed is None else f"a rank: {killed[0]}"
+        if killed is not None:
+            return f"a rank: {killed[0]}"
+        # A rank without an exception: its own last words, or its exit code.
+        said = [text for text in texts[: numbers[0]] if _SAID_LAST.match(text)]
+        codes = [match[1] for text in texts if (match := _CHILD_CODE.search(text))]
+        ended = f"a rank: exit code {codes[0]}" if codes else texts[numbers[-1]]
+        return said[-1] if said else ended
     error = texts[own[-1]]
     places = [match for text in texts[: own[-1]] if (match := _PLACE.match(text))]
     # A syntax error is at the place that the traceback names last, not in the line of the error.

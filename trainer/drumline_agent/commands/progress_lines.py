@@ -24,7 +24,7 @@ from typing import Final
 
 MAX_CHARS: Final = 1024
 MAX_STEP: Final = 1 << 53
-_COLOR = re.compile(r"\x1b\[[0-9;]{0,16}[A-Za-z]")
+COLOR = re.compile(r"\x1b\[[0-9;]{0,16}[A-Za-z]")
 _NUMBER = r"[-+]?\d[\d,]{0,20}\.?\d{0,20}(?:[eE][-+]?\d{1,3})?"
 _NANO_GPT = re.compile(rf"^iter (?P<step>\d{{1,16}}): loss (?P<loss>{_NUMBER}|nan|-?inf)")
 _TORCHTITAN = re.compile(
@@ -93,7 +93,7 @@ class ProgressReader:
 
     def read(self, line: str) -> ProgressLine | None:
         """Return the figures in a line. None: the line has no known format."""
-        text = _COLOR.sub("", line[:MAX_CHARS])
+        text = COLOR.sub("", line[:MAX_CHARS])
         return (
             (self._bars(text) or _lightning(text) or _nano_gpt(text) or _torchtitan(text))
             or _megatron(text)

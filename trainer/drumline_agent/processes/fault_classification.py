@@ -17,10 +17,10 @@ from drumline_contract import MAX_CAUSE_CHARS, ExitCode, FaultClass
 _OUT_OF_MEMORY = re.compile(r"^(?:\w+\.)*(?:MemoryError|OutOfMemoryError|_ArrayMemoryError)\b")
 _CHILD_KILLED = re.compile(
     r"is killed by signal: Killed|killed by signal: 9|Signal 9 \(SIGKILL\)"
-    r"|exit ?code:? -9\b|terminated abruptly|BrokenProcessPool"
+    r"|exit ?code:? -9\b|terminated abruptly|BrokenProcessPool|: line \d+: +\d+ Killed\b"
 )
-"""A worker of a DataLoader, a rank of torchrun or a worker of a pool was killed: torch and Python
-report it as an error of the parent."""
+"""A worker of a DataLoader or a pool, a rank of torchrun, or a program of a shell was killed. Their
+parents report it as an error."""
 _DEVICE_FAILED = re.compile(
     r"uncorrectable (?:ECC|NVLink) error|hardware stack error|no CUDA-capable device is detected"
     r"|CUDA-capable device\(s\) is/are busy or unavailable|No CUDA GPUs are available"

@@ -42,7 +42,9 @@ def with_full_folder(
     if not hidden and not _NO_SPACE.search(text):
         return error
     points = sorted(mounts() if mounts else mount_points(), key=len, reverse=True)
-    full = [point for point in points if (is_full or has_no_room)(point)]
+    # Only a path tells whose quota is used up, or what is read-only: such a folder has room.
+    asks = hidden or "No space" in text
+    full = [point for point in points if asks and (is_full or has_no_room)(point)]
     named = next((_mount_of(path, points) for path in _PATH.findall(text)), None)
     folder = named if named in full or not full else full[0]
     if folder is None or (hidden and folder not in full):
@@ -66,7 +68,8 @@ def has_no_room(folder: str) -> bool:
     """Return whether a file system has no room for a file. False if that is unknown."""
     with suppress(OSError):
         room = os.statvfs(folder)
-        if not room.f_blocks:
+        # Nothing was written to a read-only file system, such as an image that is always full.
+        if not room.f_blocks or room.f_flag & os.ST_RDONLY:
             return False
         return room.f_bavail * room.f_frsize < LEAST_BYTES or (
             room.f_files > 0 and not room.f_favail

@@ -77,6 +77,35 @@ def a_process(lines: list[str]) -> CommandProcess:
             ["terminate called after throwing an instance of 'std::bad_alloc'", "  what():  bad"],
             *(-6, "bad [killed by SIGABRT]"),
         ),
+        (
+            ["usage: a.py [-h]", "a.py: error: unrecognized arguments: --lrr"],
+            *(2, "a.py: error: unrecognized arguments: --lrr [exit code 2]"),
+        ),
+        (
+            ["/usr/bin/python3: No module named train"],
+            *(1, "/usr/bin/python3: No module named train [exit code 1]"),
+        ),
+        (["sh: 1: tran: not found"], 127, "sh: 1: tran: not found [exit code 127]"),
+        (["a.py: error: x", "more"], 2, "exit code 2; last line: more"),
+        (
+            ["a.py: error: no --lr", TRACEBACK[0], "ChildFailedError:", "  exitcode  : 2 (pid: 4)"],
+            *(1, "a.py: error: no --lr [exit code 1]"),
+        ),
+        (
+            [TRACEBACK[0], "ChildFailedError:", "  exitcode  : 3 (pid: 4)"],
+            *(1, "a rank: exit code 3 [exit code 1]"),
+        ),
+        (
+            ["  | ExceptionGroup: many (1 sub-exception)", "    | ValueError: a", "    +-----"],
+            *(1, "ValueError: a [exit code 1]"),
+        ),
+        ([TRACEBACK[0], "\x1b[1;31mValueError\x1b[0m: red"], 1, "ValueError: red [exit code 1]"),
+        # A handled exception does not kill. One just before a crash at exit may be the cause.
+        (
+            [*TRACEBACK, "skipped", "step 7", "step 8"],
+            *(-9, "killed by SIGKILL; last line: step 8"),
+        ),
+        ([*TRACEBACK, "exiting"], -11, "ValueError: boom [killed by SIGSEGV]"),
         (["KeyboardInterrupt"], -2, "KeyboardInterrupt [killed by SIGINT]"),
         (["warning: no hostname"], -9, "killed by SIGKILL; last line: warning: no hostname"),
         (["loss 4.5"], 64, "exit code 64; last line: loss 4.5"),
@@ -113,20 +142,24 @@ def test_a_process_killed_for_memory_names_the_limit_and_the_remedy(
 
 
 @pytest.mark.parametrize(
-    "error",
+    ("error", "code"),
     [
-        "RuntimeError: DataLoader worker (pid 12) is killed by signal: Killed.",
-        "concurrent.futures.process.BrokenProcessPool: a process terminated abruptly",
+        ("RuntimeError: DataLoader worker (pid 12) is killed by signal: Killed.", 1),
+        ("concurrent.futures.process.BrokenProcessPool: a process terminated abruptly", 1),
+        ("run.sh: line 3:    12 Killed                  python3 train.py", 137),
+        ("step 9 loss 2.1", 137),
     ],
 )
-def test_a_child_that_was_killed_for_memory_is_out_of_memory(error: str, tmp_path: Path) -> None:
+def test_a_child_that_was_killed_for_memory_is_out_of_memory(
+    error: str, code: int, tmp_path: Path
+) -> None:
     (tmp_path / "memory.max").write_text("268435456\n")
     (tmp_path / "memory.events").write_text("oom_kill 0\n")
     faults = CommandFaults(index=0, memory=MemoryKills(tmp_path))
-    before = faults.process_ended(a_process([error]), 1, step=5)
+    before = faults.process_ended(a_process([error]), code, step=5)
     assert before.fault_class is FaultClass.APPLICATION
     (tmp_path / "memory.events").write_text("oom_kill 1\n")
-    fault = faults.process_ended(a_process([error]), 1, step=5)
+    fault = faults.process_ended(a_process([error]), code, step=5)
     assert fault.fault_class is FaultClass.OUT_OF_MEMORY
     assert "the pod's limit is 256Mi; raise resources.memory" in fault.cause
 

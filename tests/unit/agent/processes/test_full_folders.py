@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -28,11 +29,12 @@ MOUNTS = ["/", "/checkpoints", "/data"]
         ),
         (
             "OSError: [Errno 122] Disk quota exceeded: '/checkpoints/x'",
-            *([], "OSError: [Errno 122] Disk quota exceeded on /checkpoints: '/checkpoints/x'"),
+            *(["/"], "OSError: [Errno 122] Disk quota exceeded on /checkpoints: '/checkpoints/x'"),
         ),
+        ("OSError: [Errno 122] Disk quota exceeded", ["/data"], "Disk quota exceeded"),
         (
             "OSError: [Errno 30] Read-only file system: '/data/x'",
-            *([], "OSError: [Errno 30] Read-only file system on /data: '/data/x'"),
+            *(["/"], "OSError: [Errno 30] Read-only file system on /data: '/data/x'"),
         ),
         (
             "RuntimeError: [enforce fail at inline_container.cc:668] . unexpected pos 64 vs 0",
@@ -56,3 +58,10 @@ def test_the_file_systems_of_this_process_are_read(tmp_path: Path) -> None:
 
 def test_a_full_file_system_is_noticed() -> None:
     assert has_no_room("/sys/fs/cgroup") is False, "a kernel's file system has no blocks"
+
+
+def test_a_read_only_file_system_is_never_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An image is packed without room, and was named for every disk that was full."""
+    room = os.statvfs_result((4096, 4096, 100, 0, 0, 10, 0, 0, os.ST_RDONLY, 255))
+    monkeypatch.setattr(os, "statvfs", lambda _folder: room)
+    assert not has_no_room("/image")
