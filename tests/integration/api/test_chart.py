@@ -15,7 +15,7 @@ from tests.integration.api.conftest import ROOT, Helm, Kubectl, Server
 from tests.integration.api.manifests import Json, manifest
 from tests.patience import HANG_SECONDS
 
-pytestmark = pytest.mark.extended(keep=10)
+pytestmark = pytest.mark.extended(keep=7)
 
 CHART = ROOT / "helm/drumline"
 REGISTRY = "--set=imageRegistry=registry.example.com"

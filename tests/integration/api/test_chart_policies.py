@@ -16,7 +16,7 @@ from tests.integration.api.conftest import ROOT, Helm, Kubectl
 from tests.integration.api.manifests import Json, manifest
 from tests.patience import HANG_SECONDS
 
-pytestmark = pytest.mark.extended(keep=3)
+pytestmark = pytest.mark.extended(keep=1)
 
 CHART = ROOT / "helm/drumline"
 QUEUE = "drumline.dev/queue"

@@ -28,7 +28,7 @@ from tests.integration.api.test_chart_policies import (
 )
 from tools.cluster.go_modules import module_source
 
-pytestmark = pytest.mark.extended(keep=2)
+pytestmark = pytest.mark.extended(keep=1)
 
 __all__ = ["namespace"]  # a fixture
 
