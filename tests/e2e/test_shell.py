@@ -20,6 +20,7 @@ import yaml
 
 from tests.e2e.site import QUEUE, Site
 from tests.kube import phase_is
+from tests.patience import HANG_SECONDS
 from tools.cluster.binaries import ensure_binaries
 from tools.cluster.control_plane import SERVICE_ADDRESS
 from tools.cluster.images import TRAINER_IMAGE
@@ -27,7 +28,6 @@ from tools.cluster.network import fabric_netns
 
 pytestmark = pytest.mark.extended(keep=2, of="commands in pods")
 
-SECONDS = 180.0
 API = f"https://{SERVICE_ADDRESS}:443"
 
 
@@ -65,7 +65,7 @@ class Terminal:
 
     def wait_for(self, text: str) -> None:
         """Read until it shows this behind what was waited for before."""
-        deadline = time.monotonic() + SECONDS
+        deadline = time.monotonic() + HANG_SECONDS
         while text not in self.text:
             left = deadline - time.monotonic()
             assert left > 0, f"{text!r} is not in {self.text!r}"
@@ -79,13 +79,13 @@ class Terminal:
     def lose(self) -> None:
         """The user's machine is gone from one moment to the next."""
         self._process.send_signal(signal.SIGKILL)
-        self._process.wait(SECONDS)
+        self._process.wait(HANG_SECONDS)
         os.close(self._ours)
 
     def end(self) -> None:
         """It has ended by itself."""
         try:
-            self._process.wait(SECONDS)
+            self._process.wait(HANG_SECONDS)
         finally:
             self._process.kill()
             os.close(self._ours)
@@ -136,7 +136,7 @@ def test_a_shell_that_nobody_uses_is_suspended_and_begins_anew_in_its_claim(
         forgotten.write("echo kept >left; echo lost >/tmp/left; echo limit=$TMOUT; TMOUT=1")
         forgotten.wait_for("limit=3000")
         forgotten.end()
-    site.kube.wait("trainingjobs", "idle", site.namespace, phase_is("Suspended"), seconds=SECONDS)
+    site.kube.wait("trainingjobs", "idle", site.namespace, phase_is("Suspended"))
     with terminal(site, folder, "idle") as again:
         again.wait_for("idle was suspended: its terminal was idle")
         again.write("cat left; cat /tmp/left; exit")

@@ -21,13 +21,12 @@ from random import Random
 
 from tests.integration.operator.conftest import HIGH, Site
 from tests.kube import Json, path_of, phase_is
+from tests.patience import HANG_SECONDS
 from tools.cluster.rest import TOO_MANY_REQUESTS, Api, ApiStatusError
 
 NODE_GPUS = 8
 SIZES = (1, 2, 4, 8)
 """GPUs of a pod of a Deployment."""
-SECONDS = 120
-"""Far more than any step takes on a machine that others use."""
 
 
 @dataclass(kw_only=True)
@@ -130,7 +129,7 @@ class Race:
 
     site: Site
     random: Random
-    patience: float = SECONDS
+    patience: float = HANG_SECONDS
 
     def prepare(self) -> None:
         """A Deployment without replicas for each size of pod."""
@@ -144,7 +143,7 @@ class Race:
         so each round has one of its own."""
         site, low, high = self.site, f"low-{number}", f"high-{number}"
         site.submit(low, nodes=4, gpusPerNode=NODE_GPUS)
-        site.wait(low, phase_is("Running"), seconds=SECONDS)
+        site.wait(low, phase_is("Running"))
         gpus, nodes = self.random.choice(SIZES), self.random.randint(1, 4)
         steps = [
             lambda: self._scale(gpus, 16 // gpus),

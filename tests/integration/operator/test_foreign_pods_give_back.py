@@ -19,8 +19,6 @@ pytestmark = [
     pytest.mark.extended(keep=4, of="operators of a test"),
 ]
 
-SECONDS = 120
-
 
 def queue(name: str, pool: str, *, gpus: int, parent: str | None = None, evict: bool) -> Json:
     foreign = {"foreignPods": {"borrowed": "Evict"}} if evict else {}
@@ -90,15 +88,14 @@ def test_a_deployment_gives_back_what_it_borrowed_and_keeps_its_own(
         try:
             text = json.dumps(deployment(site, serving)).encode()
             site.kube.create_text("deployments", site.namespace, text)
-            site.kube.wait("trainingqueues", serving, None, holds(32), seconds=SECONDS)
+            site.kube.wait("trainingqueues", serving, None, holds(32))
             site.submit("ours", nodes=2, gpusPerNode=8)
-            site.wait("ours", phase_is("Running"), seconds=SECONDS)
+            site.wait("ours", phase_is("Running"))
             site.kube.wait_all(  # the Deployment made two new ones, which wait
                 "pods",
                 site.namespace,
                 lambda pods: (len(bound(pods)), len(pods)) == (2, 4),
                 labels="app=chat",
-                seconds=SECONDS,
             )
         finally:
             site.kube.delete("deployments", "chat", site.namespace)

@@ -64,7 +64,7 @@ def guarding(site: Site, folder: Path, *, settle_seconds: float = 1) -> Generato
 def test_a_preempting_gang_wins_against_a_deployment_that_scales(
     site: Site, tmp_path: Path
 ) -> None:
-    race = Race(site=site, random=Random(SEED), patience=120 if IS_GUARDED else 10)
+    race = Race(site=site, random=Random(SEED), patience=HANG_SECONDS if IS_GUARDED else 10)
     with guarding(site, tmp_path, settle_seconds=SETTLE_SECONDS), watching(site) as bound:
         race.prepare()
         won = sum(race.round(number) for number in range(ROUNDS))

@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 from drumline_client import environment
+from tests.patience import HANG_SECONDS
 from tests.texts import missing
 
 PROGRAM = Path(environment.__file__).with_name("standby.py")
-DEADLINE_SECONDS = 60
 EARLY = (
     "import os, sys\nSEEN = os.environ.get('ROUND'), sys.argv[:]\nos.environ['BY_IMPORT'] = '1'\n"
 )
@@ -79,7 +79,7 @@ class Waiting:
 
     def ended(self) -> tuple[int, str, str]:
         """Exit code and what it has printed on either stream."""
-        output, errors = self.process.communicate(timeout=DEADLINE_SECONDS)
+        output, errors = self.process.communicate(timeout=HANG_SECONDS)
         return self.process.returncode, output, errors
 
 
@@ -89,7 +89,7 @@ def standby(
 ) -> Generator[Waiting]:
     """Beside a rank that runs this command in this folder."""
     ours, theirs = socket.socketpair()
-    ours.settimeout(DEADLINE_SECONDS)
+    ours.settimeout(HANG_SECONDS)
     with ours, theirs:
         process = subprocess.Popen(
             [sys.executable, *options, str(PROGRAM), str(theirs.fileno()), modules, *command],
@@ -118,7 +118,7 @@ def ordinary(folder: Path, command: Sequence[str], **variables: str) -> tuple[in
         capture_output=True,
         text=True,
         check=False,
-        timeout=DEADLINE_SECONDS,
+        timeout=HANG_SECONDS,
     )
     return done.returncode, done.stdout, done.stderr
 

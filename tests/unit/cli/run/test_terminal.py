@@ -17,11 +17,10 @@ import yaml
 from drumline_api.load import parse
 from drumline_api.trainingjob import TrainingJobSpec
 from drumline_contract import ExitCode
+from tests.patience import HANG_SECONDS
 from tests.unit.cli.test_program import drumline
 
 pytestmark = pytest.mark.extended(keep=2)
-
-SECONDS = 60.0
 
 
 def manifest(*words: str) -> dict[str, Any]:
@@ -87,7 +86,7 @@ class Terminal:
 
     def wait_for(self, text: str) -> None:
         """Read until the terminal shows it behind what was waited for before."""
-        deadline = time.monotonic() + SECONDS
+        deadline = time.monotonic() + HANG_SECONDS
         while text not in self.text:
             left = deadline - time.monotonic()
             assert left > 0, f"{text!r} is not in {self.text!r}"
@@ -98,7 +97,7 @@ class Terminal:
     def end(self) -> int:
         """The exit code, once it has ended."""
         try:
-            return self.process.wait(SECONDS)
+            return self.process.wait(HANG_SECONDS)
         finally:
             self.process.kill()
             os.close(self._ours)

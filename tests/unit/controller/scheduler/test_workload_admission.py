@@ -24,10 +24,9 @@ from drumline_scheduler.cycle import decide
 from drumline_scheduler.cycle_input import CycleInput
 from drumline_scheduler.decisions import Decisions
 from drumline_scheduler.model import Policy
+from tests.patience import HANG_SECONDS
 from tests.unit.controller.workload_bodies import a_job, view
 from tests.unit.controller.workload_state import NOW, held_gpus, two_nodes, workloads
-
-DEADLINE_SECONDS = 60.0
 
 
 @dataclass
@@ -68,12 +67,12 @@ class Site:
 
     async def pause(self) -> float:
         """The next pause, once it has begun."""
-        return await asyncio.wait_for(self.pauses.get(), DEADLINE_SECONDS)
+        return await asyncio.wait_for(self.pauses.get(), HANG_SECONDS)
 
     async def end_pause(self) -> None:
         self.woken.clear()
         self.goes_on.put_nowait(None)
-        await asyncio.wait_for(self.woken.wait(), DEADLINE_SECONDS)
+        await asyncio.wait_for(self.woken.wait(), HANG_SECONDS)
 
 
 @pytest.fixture
@@ -119,7 +118,7 @@ async def site() -> AsyncIterator[Site]:
 
 async def test_what_a_cycle_found_places_for_is_resumed(site: Site) -> None:
     site.cycle()
-    await asyncio.wait_for(site.woken.wait(), DEADLINE_SECONDS)
+    await asyncio.wait_for(site.woken.wait(), HANG_SECONDS)
     assert site.job["spec"]["suspend"] is False
     assert site.pauses.empty()
 
@@ -148,7 +147,7 @@ async def test_what_the_api_server_refuses_is_left_longer_each_time_and_keeps_no
     site.code = 200
     site.woken.clear()
     site.cycle()
-    await asyncio.wait_for(site.woken.wait(), DEADLINE_SECONDS)
+    await asyncio.wait_for(site.woken.wait(), HANG_SECONDS)
     assert site.job["spec"]["suspend"] is False
 
 
