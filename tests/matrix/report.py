@@ -6,6 +6,7 @@ On the stand-in for NCCL: build/bench/matrix-nccl.json and docs/kill-matrix-nccl
 from __future__ import annotations
 
 import json
+import os
 import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -133,7 +134,10 @@ def _page(results: Sequence[Result], run: Run) -> Iterator[str]:
     totals = counts(results)
     output = f"**{len(results)} of {run.cells} cells: {totals['green']} green, {totals['red']} red"
     output += f", {totals['not run']} not run**" if totals["not run"] else "**"
-    yield f"{output}, in {run.seconds / 60:.0f} min. {run.date}, {machine()}.\n"
+    load = os.getloadavg()[2]
+    yield (
+        f"{output}, in {run.seconds / 60:.0f} min. {run.date}, {machine()}, at load {load:.0f}.\n"
+    )
     yield from _summary(results)
     yield from _table(results)
     yield from _exceptions(results)
