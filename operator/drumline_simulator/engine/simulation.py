@@ -11,8 +11,9 @@ Cost: one `decide` for each time with an event, and O(log events) for each event
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import partial
 from heapq import heapify, heappop, heappush
@@ -106,24 +107,21 @@ def simulate(
     Raises:
         ValueError: two jobs have the same uid, or an outage or a fault names no node.
     """
-    simulation = _Simulation(
+    simulation = Simulation(
         cluster=cluster,
-        # Sorted by uid too: ties in the file's order would make the outcome depend on it.
-        arrivals=sorted(arrivals, key=lambda job: (job.gang.queued_at, job.gang.uid)),
+        arrivals=arrivals,
         policy=policy,
         execution=execution,
         outages=outages,
         faults=faults,
         seed=seed,
     )
-    # The cache spans all cycles of one simulation, as in the operator's process.
-    decider = decider or partial(decide, cache=CycleCache())
     simulation.run(decider=decider, recorder=recorder, watch=watch, until=until)
     return simulation.outcome(recorder)
 
 
-class _Simulation:
-    """Event queue, and the handlers of its events."""
+class Simulation:
+    """Event queue, and the handlers of its events. The arguments are those of `simulate`."""
 
     def __init__(
         self,
@@ -132,11 +130,13 @@ class _Simulation:
         arrivals: Sequence[Arrival],
         policy: Policy,
         execution: Execution,
-        outages: Sequence[Outage],
-        faults: Sequence[ProcessFault],
-        seed: int,
+        outages: Sequence[Outage] = (),
+        faults: Sequence[ProcessFault] = (),
+        seed: int = 0,
     ) -> None:
-        self._gpus = cluster.gpus
+        # Sorted by uid too: ties in the file's order would make the outcome depend on it.
+        arrivals = sorted(arrivals, key=lambda job: (job.gang.queued_at, job.gang.uid))
+        self._setup = cluster
         self._policy = policy
         self._execution = execution
         self._outages = outages
@@ -144,7 +144,7 @@ class _Simulation:
         # Nodes travel in events as numbers, because a heap compares its tuples.
         self._node_numbers = {node.name: i for i, node in enumerate(cluster.nodes)}
         self._node_names = tuple(self._node_numbers)
-        self._jobs = _jobs_of(arrivals, cluster=cluster, execution=execution)
+        self._jobs = _jobs_of(arrivals, setup=cluster, execution=execution)
         self._cluster = SimulatedCluster(
             cluster=cluster,
             policy=policy,
@@ -182,27 +182,32 @@ class _Simulation:
         self._uses_risk = _uses_risk(cluster=cluster, policy=policy)
         self._submitted = self._ended = self._cycles = 0
         self._now = 0.0
+        self._cycle_at, self._last_cycle = float("inf"), float("-inf")
         _validate(cluster=cluster, arrivals=arrivals, outages=outages, faults=faults)
 
     def run(
         self,
         *,
-        decider: Decider,
-        recorder: ForecastRecorder | None,
-        watch: Callable[[SimulationProgress], None] | None,
-        until: float,
+        decider: Decider | None = None,
+        recorder: ForecastRecorder | None = None,
+        watch: Callable[[SimulationProgress], None] | None = None,
+        until: float = float("inf"),
     ) -> None:
-        """Handle events and run cycles until all jobs have ended, no event is left, or `until`."""
-        cycle_at, last_cycle = float("inf"), float("-inf")
+        """Handle events and run cycles until all jobs have ended, no event is left, or `until`.
+
+        The arguments are those of `simulate`. A later call continues.
+        """
+        # The cache spans all cycles of one simulation, as in the operator's process.
+        decider = decider or partial(decide, cache=CycleCache())
         # The loop ends with the last job: later outages and expiries are not simulated.
         while self._ended < len(self._jobs):
             event_at = self._events[0][0] if self._events else float("inf")
             # A stop time must not run a cycle beyond it, so both candidates are compared.
-            if min(event_at, cycle_at) > until:
+            if min(event_at, self._cycle_at) > until:
                 self._now = until
                 return
             # Events go first at equal times, so a cycle sees all events of its time.
-            if event_at <= cycle_at:
+            if event_at <= self._cycle_at:
                 if event_at == float("inf"):
                     # No event and no cycle is left: the remaining jobs can never start.
                     return
@@ -210,14 +215,16 @@ class _Simulation:
                 # Stale events ask for no cycle. Otherwise each eviction would cost an empty one.
                 if self._handle(heappop(self._events)):
                     due = event_at + self._execution.settle_seconds
-                    cycle_at = min(cycle_at, max(due, last_cycle + self._execution.period_seconds))
+                    self._cycle_at = min(
+                        self._cycle_at, max(due, self._last_cycle + self._execution.period_seconds)
+                    )
                 continue
-            self._now = last_cycle = cycle_at
+            self._now = self._last_cycle = self._cycle_at
             retry_at = self._cycle(decider)
-            cycle_at = float("inf")
+            self._cycle_at = float("inf")
             # A retry time in the past would run the same cycle forever.
-            if retry_at is not None and retry_at > last_cycle:
-                cycle_at = max(retry_at, last_cycle + self._execution.period_seconds)
+            if retry_at is not None and retry_at > self._last_cycle:
+                self._cycle_at = max(retry_at, self._last_cycle + self._execution.period_seconds)
             if recorder is not None:
                 # After the cycle: a job that has just started needs no expected start.
                 recorder.record(
@@ -228,6 +235,43 @@ class _Simulation:
                 )
             if watch is not None:
                 watch(self._progress())
+
+    def work_done(self) -> dict[str, float]:
+        """Return the seconds of work done of each job that runs or is pending, by uid."""
+        present = (*self._cluster.waiting.values(), *self._cluster.running.values())
+        return {job.gang.uid: job.done(self._now) for job in present}
+
+    def branch(self, *, seconds: Mapping[str, float], later: Iterable[Arrival]) -> Simulation:
+        """Return a copy that continues with another future. Outages and faults stay.
+
+        Args:
+            seconds: run times of the jobs that run or are pending, by uid. Each must be more than
+                the work done.
+            later: the jobs that are submitted after now, instead of those of this simulation.
+        """
+        # Values that never change are shared, because a copy of them takes a second.
+        fixed: list[object] = [self._setup, *self._setup.nodes, self._execution, self._policy]
+        fixed += self._cluster.allocations
+        fixed += [each for job in self._jobs for each in (job.arrival, job.gang, job.admitted)]
+        other = deepcopy(self, {id(each): each for each in fixed})
+        other._replace_future(seconds=seconds, later=later)
+        return other
+
+    def _replace_future(self, *, seconds: Mapping[str, float], later: Iterable[Arrival]) -> None:
+        # 1. Other later jobs. All ends are removed, because they follow from the run times.
+        del self._jobs[self._submitted :]
+        dropped = {_EventKind.SUBMIT, _EventKind.END}
+        self._events = [event for event in self._events if event[1] not in dropped]
+        more = _jobs_of(later, setup=self._setup, execution=self._execution, first=self._submitted)
+        self._events += [(job.gang.queued_at, _EventKind.SUBMIT, job.index, 0) for job in more]
+        heapify(self._events)
+        # 2. Other run times. A leaving job has no end until it starts again.
+        for job in self._jobs:
+            if job.ended_at is None:
+                job.arrival = replace(job.arrival, duration_seconds=seconds[job.gang.uid])
+                if job.admitted is not None and not (job.is_leaving or job.is_shrinking):
+                    self._schedule_end(job)
+        self._jobs += more
 
     def outcome(self, recorder: ForecastRecorder | None) -> Outcome:
         """Close the running jobs' allocations and collect the results."""
@@ -245,7 +289,7 @@ class _Simulation:
             moved=self._applier.moved,
             resized=self._applier.resized,
             cycles=self._cycles,
-            gpus=self._gpus,
+            gpus=self._setup.gpus,
             began_at=began_at,
             ended_at=now,
             leases=cluster.leases.all(began_at=began_at, now=now),
@@ -363,10 +407,10 @@ def _record(job: SimulatedJob) -> JobRecord:
 
 
 def _jobs_of(
-    arrivals: Sequence[Arrival], *, cluster: Cluster, execution: Execution
+    arrivals: Iterable[Arrival], *, setup: Cluster, execution: Execution, first: int = 0
 ) -> list[SimulatedJob]:
     # Queues set the price rule that a gang inherits.
-    rules = {queue.name: queue.price_rule for queue in cluster.queues}
+    rules = {queue.name: queue.price_rule for queue in setup.queues}
     return [
         SimulatedJob(
             arrival=job,
@@ -374,7 +418,7 @@ def _jobs_of(
             execution=execution,
             is_mixed=has_surplus(job.gang, queue_rule=rules.get(job.gang.queue, ANY_PRICE)),
         )
-        for i, job in enumerate(arrivals)
+        for i, job in enumerate(arrivals, start=first)
     ]
 
 

@@ -90,7 +90,7 @@ def trace(
     drawn = [_size_and_seconds(draw, kind=_KINDS[number], gpus=gpus) for number in numbers]
     work = sum(size * seconds for size, seconds in drawn)
     # The span follows from the work, so `load` holds for any number of jobs.
-    times = _submissions(draw, count=jobs, span=work / (gpus * load))
+    times = submissions(draw, count=jobs, until=work / (gpus * load))
     trace_jobs: list[TraceJob] = []
     for number, (size, seconds) in enumerate(drawn):
         candidates = _queues_of_kind(numbers[number], queues)
@@ -127,11 +127,18 @@ def _queues_of_kind(kind: int, queues: Sequence[str]) -> Sequence[str]:
     return third or [queues[min(kind, len(queues) - 1)]]
 
 
-def _submissions(draw: Random, *, count: int, span: float) -> list[float]:
-    """Draw times of a Poisson process over `span` seconds, whose rate follows the time of day."""
+def submissions(draw: Random, *, count: int, until: float, since: float = 0.0) -> list[float]:
+    """Draw times of a Poisson process whose rate follows the time of day.
+
+    Args:
+        draw: source of the random numbers.
+        count: number of times.
+        until: end of the process, in seconds.
+        since: its beginning, in seconds.
+    """
     times: list[float] = []
     while len(times) < count:
-        at = draw.uniform(0.0, span)
+        at = draw.uniform(since, until)
         # Rejection sampling: 0.65 + 0.35 is at most 1, so the rate is the acceptance itself.
         if draw.random() < 0.65 + 0.35 * sin(2 * pi * at / _DAY):
             times.append(at)

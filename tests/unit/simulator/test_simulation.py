@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from drumline_scheduler import Policy, PreemptionRule, Queue, WaitingRule, WithinQueue
-from drumline_simulator.engine.simulation import SimulationProgress, simulate
+from drumline_simulator.engine.simulation import Simulation, SimulationProgress, simulate
 from drumline_simulator.results.outcome import Allocation, Outcome
 from drumline_simulator.workload import Arrival, Execution, Outage
 from tests.unit.simulator.clusters import PROMPT, a_cluster, a_job
@@ -49,6 +49,36 @@ def test_strict_queueing_holds_back_a_job_that_best_effort_starts() -> None:
     assert times(run(*jobs))["small"] == (2, 12)
     strict = run(*jobs, policy=Policy(waiting=WaitingRule.STRICT))
     assert times(strict)["small"] == (10, 20)
+
+
+def test_a_branch_has_another_future_and_the_same_past() -> None:
+    jobs = [a_job("a", seconds=10), a_job("b", at=1, seconds=5), a_job("c", at=8, seconds=5)]
+    whole = Simulation(cluster=a_cluster(nodes=1), arrivals=jobs, policy=Policy(), execution=PROMPT)
+    whole.run(until=4)
+    assert whole.work_done() == {"a": 4, "b": 0}
+    same = whole.branch(seconds={"a": 10, "b": 5}, later=jobs[2:])
+    other = whole.branch(seconds={"a": 6, "b": 3}, later=[a_job("d", at=5), a_job("e", at=30)])
+    for each in (other, same, whole):
+        each.run()
+    assert times(same.outcome(None)) == times(whole.outcome(None)) == times(run(*jobs))
+    assert times(other.outcome(None)) == {"a": (0, 6), "b": (6, 9), "d": (9, 19), "e": (30, 40)}
+
+
+def test_a_branch_continues_evictions() -> None:
+    """A preempted job that is about to leave starts again with the rest of its other run time."""
+    saves = replace(PROMPT, save_seconds=4)
+    queue = Queue(name="q", nominal={"p": 8}, preemption=RULE)
+    jobs = [a_job("low", seconds=20), a_job("high", at=10, seconds=5, priority=1)]
+    whole = Simulation(
+        arrivals=jobs,
+        cluster=a_cluster(nodes=1, queues=(queue,)),
+        policy=Policy(),
+        execution=saves,
+    )
+    whole.run(until=12)
+    other = whole.branch(seconds={"low": 11, "high": 2}, later=[])
+    other.run()
+    assert times(other.outcome(None)) == {"low": (0, 17), "high": (14, 16)}
 
 
 def test_settling_and_the_period_delay_the_cycles() -> None:
