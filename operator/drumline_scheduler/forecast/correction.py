@@ -1,11 +1,10 @@
 """Correct forecasts of starts by the outcomes of earlier ones.
 
-A simulated future has no later jobs, so its starts are too early while work keeps coming. Exact run
-times of all jobs would not help (docs/benchmarks.md). Earlier outcomes do help. For each forecast,
-the learner keeps the ratio of the actual wait to the forecast wait. The median and the 90th
-percentile of these ratios correct the next forecast, as in split conformal prediction (Vovk et al.,
-2005). If delays continue as before, nine in ten starts are before the p90, however wrong the model
-is.
+A simulated future has no later jobs, so its starts are too early while work keeps coming. Earlier
+outcomes help. For each forecast, the learner keeps the ratio of the actual wait to the forecast
+wait. The median and the 90th percentile of these ratios correct the next forecast, as in split
+conformal prediction (Vovk et al., 2005). If delays continue as before, nine in ten starts are
+before the p90, however wrong the model is.
 
     forecast 10, 20 and 40 min, actual 15, 60 and 40 -> ratios 1.5, 3, 1
     the next forecast of 10 min becomes 15 min
