@@ -254,7 +254,7 @@ class Simulation:
         fixed += self._cluster.allocations
         fixed += [each for job in self._jobs for each in (job.arrival, job.gang, job.admitted)]
         other = deepcopy(self, {id(each): each for each in fixed})
-        other._replace_future(seconds=seconds, later=later)
+        other._replace_future(seconds=seconds, later=later)  # noqa: SLF001 - of this class
         return other
 
     def _replace_future(self, *, seconds: Mapping[str, float], later: Iterable[Arrival]) -> None:

@@ -72,8 +72,8 @@ def limited(name: str, *, seconds: float, at: float = 0.0) -> Arrival:
 
 def futures(*jobs: Arrival) -> Futures:
     """Draw run times from 1,200, 2,400 and 2,800 s."""
-    others = [limited("other", seconds=seconds) for seconds in (1200.0, 2400.0, 2800.0)]
-    return Futures(arrivals=jobs, others=others, began_at=0.0, until=4000.0)
+    draws = [limited("other", seconds=seconds) for seconds in (1200.0, 2400.0, 2800.0)]
+    return Futures(arrivals=jobs, others=draws, began_at=0.0, until=4000.0)
 
 
 def test_a_job_that_runs_ends_later_than_now() -> None:
