@@ -8,7 +8,7 @@ A gang is tried in this order (`Admission.admit`):
 3. In each pool, in the order of trying: the quota can ever suffice; no gang is ahead of it (strict
    rule); the quota suffices now; slots are free; no reservation is delayed (backfill rule).
    If another gang is entitled to what it would borrow, that gang is asked first (`turns`).
-4. If all pools reject it, preemption is tried.
+4. If all pools reject it, preemption is tried; for a group, for all its gangs or for none.
 5. If that fails too, the rejection is cached for equivalent gangs, and under the backfill rule the
    gang gets a reservation.
 """
@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain
+from itertools import chain, islice
 from typing import Final
 
 from drumline_scheduler.cycle_session import CycleSession
@@ -27,8 +27,9 @@ from drumline_scheduler.decisions import Blocked, BlockReason, Placed, Preemptio
 from drumline_scheduler.faults import Stage, deciding
 from drumline_scheduler.model import Gang, Queue, WaitingRule
 from drumline_scheduler.placement.placer import placed
+from drumline_scheduler.placement.projection import Nomination
 from drumline_scheduler.placement.quota_remedies import QuotaRemedyChecker
-from drumline_scheduler.preemption.preemptor import HELPED_BY_PREEMPTION
+from drumline_scheduler.preemption.preemptor import HELPED_BY_PREEMPTION, rules_of
 from drumline_scheduler.queueing.deferral import COSTLY, Deferral
 from drumline_scheduler.queueing.expected_ends import GangPlacement
 from drumline_scheduler.queueing.groups import GangGroup
@@ -46,6 +47,28 @@ from drumline_scheduler.turns import Turns
 MOST_REJECTED_KINDS: Final = 4
 """Kinds of gangs of one group that are rejected with a reason in one cycle."""
 _UNEXPLAINED: Final = Rejection(reason=BlockReason.WAITING_FOR_GROUP, message="")
+MOST_PREEMPTING: Final = 8
+"""Gangs of a group for which others are evicted. Each of them costs searches for victims."""
+MOST_PREEMPTING_ORDERS: Final = 6
+"""Orders in which victims for a group are tried."""
+
+
+MOST_SPARED: Final = 8
+"""Victims for a group of which each is tested for whether the others suffice."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupVictims:
+    """The victims for a group that is nominated in an order."""
+
+    order: Sequence[Gang]
+    victims: Mapping[str, float]
+    """GPU-seconds that each of them loses, by uid."""
+
+    @property
+    def cost(self) -> float:
+        """GPU-seconds that all of them lose."""
+        return sum(self.victims.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -252,6 +275,8 @@ class Admission:
             outcome = self._try_together(group)
             if not isinstance(outcome, Mapping):
                 return {start.uid: start for start in outcome}
+            if is_ready and (preemptions := self._preempt_together(group, rejected=outcome)):
+                return {each.uid: each for each in preemptions}
             rejected = {
                 i: group.without_own(self._merged(gang=members[i], outcome=rejection))
                 for i, rejection in outcome.items()
@@ -393,6 +418,164 @@ class Admission:
                 return rejected
             first = first or rejected
         return first
+
+    def _preempt_together(
+        self, group: GangGroup, *, rejected: Mapping[int, Rejection | RejectedByPools]
+    ) -> Sequence[Preemption]:
+        """Run step 4 for a group: find victims for all its gangs, or for none.
+
+        Gangs that fit are nominated, too, so all places are kept until the group can start. Of
+        several orders, the one whose victims lose least is used.
+        """
+        session, members = self._session, group.members
+        if len(members) > MOST_PREEMPTING or any(
+            gang.is_foreign or gang.no_eviction_reason or self._is_too_new(gang) for gang in members
+        ):
+            return ()
+        asking = [members[i] for i, why in rejected.items() if isinstance(why, RejectedByPools)]
+        if len(asking) < len(rejected) or not any(
+            rules_of(gang=gang, queue=session.queues[gang.queue]) for gang in asking
+        ):
+            return ()
+        orders = list(islice(group.orders(), MOST_PREEMPTING_ORDERS))
+        tried = [choice for order in orders if (choice := self._victims_in(order))]
+        if not tried:
+            return ()
+        best = min(tried, key=lambda choice: choice.cost)
+        # Each victim that is not necessary beside the others stays, the most expensive first.
+        for uid in sorted(best.victims, key=lambda uid: (-best.victims[uid], uid))[:MOST_SPARED]:
+            session.preemptor.restrict(frozenset(best.victims.keys() - {uid}))
+            fewer = (choice for order in orders[:2] if (choice := self._victims_in(order)))
+            best = next(fewer, best)
+        session.preemptor.restrict(frozenset(best.victims))
+        preemptions = self._evict_in_order(best.order)
+        session.preemptor.restrict(None)
+        self._rejections.clear()
+        self._reservations.replan()
+        return preemptions or ()
+
+    def _victims_in(self, order: Sequence[Gang]) -> GroupVictims | None:
+        """Return the victims with which gangs can be nominated one after the other.
+
+        None: there are none, or none is necessary. Nothing is changed.
+        """
+        mark, seconds = self._session.placer.mark(), self._session.policy.restart_seconds
+        preemptions = self._evict_in_order(order)
+        if preemptions is None:
+            return None
+        self._take_back(order, mark=mark)
+        victims = {
+            victim.uid: victim.gpu_seconds_lost + victim.gpus * seconds
+            for each in preemptions
+            for victim in each.victims
+        }
+        # Without victims, the group waits for gangs that leave anyway.
+        return GroupVictims(order=order, victims=victims) if victims else None
+
+    def _evict_in_order(self, order: Sequence[Gang]) -> list[Preemption] | None:
+        """Nominate gangs one after the other, with victims where needed; None: not all can be.
+
+        Then nothing is changed.
+        """
+        session, done = self._session, list[Preemption]()
+        mark = session.placer.mark()
+        for number, gang in enumerate(order):
+            with deciding(gang, Stage.PREEMPT):
+                outcome = self._try(gang)
+                if isinstance(outcome, Yields):
+                    outcome = outcome.room
+                preemption = self._evict_for(gang, outcome=outcome)
+            if preemption is None:
+                self._take_back(order[:number], mark=mark)
+                return None
+            session.sweeps.start(gang)
+            done.append(preemption)
+        return done
+
+    def _evict_for(
+        self, gang: Gang, *, outcome: GangPlacement | Rejection | RejectedByPools
+    ) -> Preemption | None:
+        """Nominate a gang of a group for free slots, for slots that become free, or with victims.
+
+        Args:
+            gang: the gang.
+            outcome: why it cannot start now, or where it could.
+        """
+        session = self._session
+        if isinstance(outcome, Rejection):
+            return None
+        if isinstance(outcome, GangPlacement):
+            kept = Nomination(gang=gang, pool=outcome.pool, nodes=outcome.nodes)
+            session.projection.nominate(kept)
+        else:
+            kept = session.preemptor.keep(gang=gang, rejections=outcome.rejections)
+        if kept is None and isinstance(outcome, RejectedByPools):
+            return session.preemptor.preempt(
+                gang=gang,
+                queue=session.queues[gang.queue],
+                rejections=outcome.rejections,
+                may_move=False,
+            )
+        return None if kept is None else self._without_victims(kept)
+
+    def _without_victims(self, kept: Nomination) -> Preemption:
+        gang, view = kept.gang, self._session.projection.current.pools[kept.pool]
+        start = placed(gang=gang, view=view, assignment=kept.nodes)
+        return Preemption(
+            key=gang.key,
+            uid=gang.uid,
+            pool=kept.pool,
+            assignment=kept.nodes,
+            victims=(),
+            level=start.level,
+            domain=start.domain,
+            message=f"{gang.key} waits with its group {gang.group}",
+        )
+
+    def _take_back(self, gangs: Sequence[Gang], *, mark: Mapping[Hashable, Rejection]) -> None:
+        """Undo the nominations of gangs, in the order in which they were made."""
+        for gang in reversed(gangs):
+            self._session.preemptor.withdraw(gang)
+            self._session.sweeps.withdraw(gang)
+        self._session.placer.reset(mark)
+        self._reservations.replan()
+
+    def start_group(self, gangs: Sequence[Gang]) -> dict[str, Placed | Blocked]:
+        """Start the nominated gangs of a group in their places, or none of them while one waits.
+
+        Args:
+            gangs: all gangs of the group.
+        """
+        session, projection = self._session, self._session.projection
+        late = [gang for gang in gangs if gang.retry_at > session.now]
+        if late:
+            back_off = session.unmet_demand.back_off
+            return {
+                gang.uid: back_off(gang=gang, pools=()).of(gang)
+                if gang in late
+                else self.waiting(gang)
+                for gang in gangs
+            }
+        mark, starts, kept = session.placer.mark(), list[Placed](), list[Nomination]()
+        for gang in gangs:
+            nomination = projection.nomination(gang)
+            if nomination is None:
+                break
+            # Release first: the gang's own nomination must not count against it.
+            projection.release(nomination)
+            kept.append(nomination)
+            pool, nodes = nomination.pool, nomination.nodes
+            has_quota = projection.has_quota(gang=gang, pool=pool, size=nomination.size)
+            if not has_quota or not projection.current.fits(gang=gang, pool=pool, nodes=nodes):
+                break
+            starts.append(self._start(GangPlacement(gang=gang, pool=pool, nodes=tuple(nodes))))
+        if len(starts) == len(gangs):
+            return {start.uid: start for start in starts}
+        self._withdraw(starts, gangs=gangs, mark=mark)
+        for nomination in kept:
+            projection.nominate(nomination)
+            session.sweeps.start(nomination.gang)  # `_withdraw` forgot those that had started
+        return {gang.uid: self.waiting(gang) for gang in gangs}
 
     def _fits_alone(self, gang: Gang) -> bool:
         with deciding(gang, Stage.ADMIT):

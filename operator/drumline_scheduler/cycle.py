@@ -212,6 +212,7 @@ def _repair_and_start_nominated(
     slots are tried again, at most once for each gang.
     """
     nominated = sorted(filter(admission.is_nominated, session.pending.individual), key=order_key)
+    together = session.groups_of_nominated(nominated)
     answers: dict[str, Answer] = {}
     while True:
         # Broken gangs before nominated ones, each in scheduling order. A gang
@@ -225,8 +226,12 @@ def _repair_and_start_nominated(
                 if repaired is not None:
                     answers[held.gang.uid] = repaired
         for gang in nominated:
-            if not isinstance(answers.get(gang.uid), Placed):
-                with deciding(gang, Stage.START):
+            if isinstance(answers.get(gang.uid), Placed):
+                continue
+            with deciding(gang, Stage.START):
+                if gang.uid in together:
+                    answers.update(admission.start_group(together[gang.uid]))
+                else:
                     answers[gang.uid] = admission.start_nominated(gang)
         if not admission.take_released():
             return answers

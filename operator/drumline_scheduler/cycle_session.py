@@ -30,7 +30,7 @@ from drumline_scheduler.preemption.preemptor import Preemptor
 from drumline_scheduler.preemption.relocation import MoveAllowance
 from drumline_scheduler.preemption.repair import GangRepair
 from drumline_scheduler.queueing.deferral import NONE_DEFERRED, Deferral, deferred_gangs
-from drumline_scheduler.queueing.groups import running_groups
+from drumline_scheduler.queueing.groups import GangGroups, running_groups
 from drumline_scheduler.queueing.kept_rejections import RejectionStore
 from drumline_scheduler.queueing.pending_gangs import PendingGangs
 from drumline_scheduler.queueing.rejection_cache import RejectionCache
@@ -73,8 +73,26 @@ class CycleSession:
     budgets: Budgets
     try_budget: int | None
     """Units of searches for each namespace. None: no limit."""
+    running: Sequence[Admitted]
+    """The gangs that hold places."""
     stay: tuple[str, ...]
     """Uids of gangs whose move is cancelled, because their new slots are gone."""
+
+    def groups_of_nominated(self, nominated: Sequence[Gang]) -> dict[str, tuple[Gang, ...]]:
+        """Return the gangs that start together with each nominated gang, by uid.
+
+        Gangs that start alone are left out.
+
+        Args:
+            nominated: the nominated waiting gangs.
+        """
+        if not any(gang.group for gang in nominated):
+            return {}
+        groups = GangGroups(
+            waiting=nominated, admitted=self.running, class_of=self.pending.class_of
+        )
+        known = ((gang.uid, groups.group_of(gang)) for gang in nominated)
+        return {uid: group.members for uid, group in known if group is not None}
 
 
 def open_session(
@@ -141,6 +159,7 @@ def open_session(
         sweeps=_sweep_limits(running, pending),
         budgets=budgets,
         try_budget=cycle.try_budget,
+        running=running,
         stay=projection.recall_running(admitted.unsettled),
     )
     candidates.exclude(projection.nominated)
@@ -188,3 +207,18 @@ def _recall_pending(session: CycleSession) -> None:
             continue  # its nodes would be idle for longer than `overdue_seconds`
         if gang.nominated:
             recall_pending(session.projection, gang=gang, queue=queue)
+    # Places are kept for all gangs of a group or for none.
+    waiting = [gang for gang in session.pending.individual if gang.group]
+    if not any(gang.nominated for gang in waiting):
+        return
+    groups = GangGroups(
+        waiting=waiting, admitted=session.running, class_of=session.pending.class_of
+    )
+    for gang in waiting:
+        group = groups.group_of(gang)
+        nomination = session.projection.nomination(gang)
+        if group is None or nomination is None:
+            continue
+        whole = all(session.projection.nomination(each) for each in group.members)
+        if not (whole and group.is_complete):
+            session.projection.release(nomination)

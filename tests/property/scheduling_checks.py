@@ -92,8 +92,8 @@ class Judge:
                 now=world.now,
             )
         )
-        if result:
-            return result
+        if result or any(gang.group for gang in world.pending):
+            return result + self._groups()
         applied = with_overrides(given, pending=world.pending, now=world.now)
         world = replace(world, snapshot=applied.snapshot, pending=applied.pending)
         self.world = world
@@ -129,6 +129,21 @@ class Judge:
         if self.quiet and not decisions.blocked:
             result += [problem for held in world.snapshot.admitted for problem in self._grown(held)]
         return result
+
+    def _groups(self) -> list[str]:
+        """Groups of which some gangs start or get places, and others do not."""
+        given = {each.uid for each in self.decisions.placed if not each.replaced}
+        kept = {each.uid for each in self.decisions.preemptions}
+        members: dict[str, set[str]] = {}
+        for gang in self.world.pending:
+            if gang.group:
+                members.setdefault(gang.group, set()).add(gang.uid)
+        return [
+            f"group {name}: {sorted(uids & got)} of {sorted(uids)} get places"
+            for name, uids in members.items()
+            for got in (given, kept)
+            if uids & got not in (set(), uids)
+        ]
 
     def pools(self, gang: Gang) -> list[str]:
         """Where the gang may be tried, in this order."""

@@ -57,11 +57,14 @@ class Feature(StrEnum):
     DELAY = "preemption delay"
     RECLAIM = "reclaim of lower priority"
     OVERRIDE = "override"
+    GROUP = "group"
     EXCLUSION = "node exclusion"
 
 
 DRAWN = tuple(
-    each for each in Feature if each not in {Feature.DELAY, Feature.RECLAIM, Feature.OVERRIDE}
+    each
+    for each in Feature
+    if each not in {Feature.DELAY, Feature.RECLAIM, Feature.OVERRIDE, Feature.GROUP}
 )
 """The features that seeds of other tests draw from."""
 
@@ -135,6 +138,7 @@ _PLAIN_GANG: dict[Feature, Callable[[Gang], Gang]] = {
     Feature.ELASTIC: lambda each: replace(each, sizes=()) if each.resizable else each,
     Feature.POOLS: lambda each: replace(each, pools=(), pool="a") if each.pools else each,
     Feature.EXCLUSION: lambda each: replace(each, excluded_nodes=frozenset()),
+    Feature.GROUP: lambda each: replace(each, group="", group_gangs=1),
 }
 _PLAIN_QUEUE: dict[Feature, Callable[[Queue], Queue]] = {
     Feature.BORROWING: lambda each: replace(each, parent=None),
@@ -153,7 +157,9 @@ def world(seed: int, features: frozenset[Feature]) -> World:
     random = Random(f"{seed} {sorted(features)}")
     shaped = bool(features & {Feature.PREFERRED, Feature.BALANCED})
     nodes = _nodes(random, roomy=shaped)
-    if features & {Feature.MIN_RUNTIME, Feature.DELAY, Feature.RECLAIM, Feature.OVERRIDE}:
+    if features & {
+        *(Feature.MIN_RUNTIME, Feature.DELAY, Feature.RECLAIM, Feature.OVERRIDE, Feature.GROUP)
+    }:
         features |= {Feature.PREEMPTION}
     if features & {Feature.RECLAIM, Feature.OVERRIDE}:
         features |= {Feature.BORROWING}
@@ -166,6 +172,11 @@ def world(seed: int, features: frozenset[Feature]) -> World:
         some_gang(random, f"w{i}", features=features, at=float(i), hero=i == 0)
         for i in range(random.randint(1, 4))
     )
+    if Feature.GROUP in features:
+        first, *later = pending
+        second = later[0] if later else some_gang(random, "w9", features=features, at=9.0)
+        both = [replace(each, group="g", group_gangs=2) for each in (first, second)]
+        pending = (*both, *later[1:])
     waiting = WaitingRule.BACKFILL if Feature.RESERVATION in features else WaitingRule.BEST_EFFORT
     return World(
         snapshot=_with(nodes, queues, held),

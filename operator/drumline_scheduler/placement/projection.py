@@ -239,14 +239,28 @@ class Projection:
         # Its nodes are not freed, so less is withheld for the gangs nominated there.
         view.withheld.update(view.allocations[uid].places)
 
-    def dismiss(self, *, held: Admitted, kept: tuple[int, ...] = ()) -> None:
-        """Remove an evicted gang from the projected view, except for the positions it keeps."""
-        places = self.projected.pools[held.pool].allocations[held.gang.uid].places
-        evicting = EvictingGang(held=held, kept=kept)
-        _leave(cluster=self.projected, evicting=evicting)
+    def dismiss(self, *, held: Admitted, kept: tuple[int, ...] = ()) -> Undo:
+        """Remove an evicted gang from the projected view, except for the positions it keeps.
+
+        Returns:
+            The undo. Later changes must have been undone before.
+        """
+        view, uid = self.current.pools[held.pool], held.gang.uid
+        places = self.projected.pools[held.pool].allocations[uid].places
+        evicting, was_leaving = EvictingGang(held=held, kept=kept), uid in view.leaving
+        undo_leave = _leave(cluster=self.projected, evicting=evicting)
         self._leaving.append(evicting)
-        self.current.pools[held.pool].leaving.add(held.gang.uid)
-        self.current.pools[held.pool].withheld.update(places)
+        view.leaving.add(uid)
+        view.withheld.update(places)
+
+        def undo() -> None:
+            undo_leave()
+            self._leaving.remove(evicting)
+            if not was_leaving:
+                view.leaving.discard(uid)
+            view.withheld.update(places)
+
+        return undo
 
     def nominate(self, nomination: Nomination) -> None:
         """Keep nodes for a gang."""
@@ -325,11 +339,19 @@ def _kept(held: Admitted) -> tuple[int, ...]:
     return tuple(i for i in range(len(held.assignment)) if i not in held.giving_up)
 
 
-def _leave(*, cluster: ClusterView, evicting: EvictingGang) -> None:
-    """Remove the places that an evicted gang gives up."""
-    cluster.dismiss(gang=evicting.held.gang, pool=evicting.held.pool)
-    if evicting.kept:
-        _enter_kept(cluster=cluster, held=evicting.held, kept=evicting.kept)
+def _leave(*, cluster: ClusterView, evicting: EvictingGang) -> Undo:
+    """Remove the places that an evicted gang gives up, and return the undo."""
+    gang, pool = evicting.held.gang, evicting.held.pool
+    undo = cluster.dismiss(gang=gang, pool=pool)
+    if not evicting.kept:
+        return undo
+    _enter_kept(cluster=cluster, held=evicting.held, kept=evicting.kept)
+
+    def undo_all() -> None:
+        cluster.dismiss(gang=gang, pool=pool)
+        undo()
+
+    return undo_all
 
 
 def _enter_kept(*, cluster: ClusterView, held: Admitted, kept: Sequence[int]) -> None:

@@ -68,6 +68,8 @@ class Candidates:
         self._now = now
         self._out: set[str] = set()
         """Uids of gangs that are excluded from the candidates."""
+        self.only: frozenset[str] | None = None
+        """Uids of the only gangs that may be candidates. None: all."""
         self._parts = {pool.name: pool.parts_per_gpu for pool in snapshot.pools}
         self._pools: dict[str, list[Admitted]] = {}
         self._movable: dict[str, list[EvictionUnit]] = {}
@@ -80,6 +82,10 @@ class Candidates:
     def exclude(self, uids: Iterable[str]) -> None:
         """Remove gangs from the candidates."""
         self._out.update(uids)
+
+    def readmit(self, uids: Iterable[str]) -> None:
+        """Undo `exclude`."""
+        self._out.difference_update(uids)
 
     def take_exempt(self) -> list[Admitted]:
         """Return the gangs that were permitted but exempt since the last call, by key."""
@@ -96,9 +102,12 @@ class Candidates:
                 free = held.preemptible and held.gang.override is None
                 if free and not held.leaving and held.pool in self._pools:
                     self._pools[held.pool].append(held)
+        running = self._pools.get(pool, [])
+        if self.only is not None:
+            running = [held for held in running if held.gang.uid in self.only]
         if not self._out:
-            return self._pools.get(pool, [])
-        return [held for held in self._pools.get(pool, ()) if held.gang.uid not in self._out]
+            return running
+        return [held for held in running if held.gang.uid not in self._out]
 
     def permitted(
         self, *, requester: Requester, projected: ClusterView, claim: PreemptionClaim

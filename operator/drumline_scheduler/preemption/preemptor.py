@@ -19,7 +19,7 @@ The phases, for each pool in which the gang was rejected:
 
 from __future__ import annotations
 
-from collections.abc import Generator, Hashable, Iterable, Mapping
+from collections.abc import Generator, Hashable, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final
@@ -43,6 +43,7 @@ from drumline_scheduler.preemption.requests import PreemptionRequest, VictimChoi
 from drumline_scheduler.preemption.victims import least_victims
 from drumline_scheduler.quota.preemption_policy import PreemptionClaim
 from drumline_scheduler.rejections import Rejection, bounded, counted, named
+from drumline_scheduler.undo import Undo
 
 HELPED_BY_PREEMPTION: Final = frozenset(
     {
@@ -75,9 +76,16 @@ class Preemptor:
         """Preemptible quota, by pool."""
         self._infeasible: set[Hashable] = set()
         """Requests without an answer since the last preemption."""
+        self._undo_of: dict[str, Undo] = {}
+        """Undo of the evictions of this cycle, by uid of the preemptor."""
 
     def preempt(
-        self, *, gang: Gang, queue: Queue, rejections: Mapping[str, Rejection]
+        self,
+        *,
+        gang: Gang,
+        queue: Queue,
+        rejections: Mapping[str, Rejection],
+        may_move: bool = True,
     ) -> Preemption | None:
         """Make room for a rejected gang by moves or evictions.
 
@@ -85,6 +93,7 @@ class Preemptor:
             gang: the waiting gang.
             queue: its queue.
             rejections: rejections by pool, in the order of trying.
+            may_move: False if no gang is moved for it, so that `withdraw` can undo it.
 
         Returns:
             The victims and the gang's future slots; None if no permitted preemption helps.
@@ -92,7 +101,9 @@ class Preemptor:
         if gang.no_eviction_reason:
             return None
         # Phase 1. Moves need no preemption rule, because no gang loses its place.
-        moves = self._consolidator.make_room(gang=gang, rejections=rejections)
+        moves = None
+        if may_move:
+            moves = self._consolidator.make_room(gang=gang, rejections=rejections)
         if moves is not None:
             return self._consolidate(gang=gang, moves=moves)
         # Phases 2 and 3, for each pool. The second rule is tried if the first one helps nowhere.
@@ -119,9 +130,8 @@ class Preemptor:
         if best.request.rule.reclaim is Reclaim.OVERRIDE:
             # The quota moves in the next cycle. Until then no other job of the queue pays for it.
             running = self._candidates.running(best.request.pool)
-            self._candidates.exclude(
-                [held.gang.uid for held in running if held.gang.queue == gang.queue]
-            )
+            mates = [held.gang.uid for held in running if held.gang.queue == gang.queue]
+            self._exclude(mates, undo=self._undo_of[gang.uid], uid=gang.uid)
         return preemption_of(best, assignment=nodes)
 
     def repair(self, *, held: Admitted, queue: Queue, rejection: Rejection) -> Preemption | None:
@@ -161,6 +171,40 @@ class Preemptor:
         node_of = held.survivors | dict(zip(lost, nodes, strict=True))
         assignment = tuple(node_of[position] for position in range(len(held.assignment)))
         return preemption_of(choice, assignment=assignment, replaced=tuple(lost))
+
+    def keep(self, *, gang: Gang, rejections: Mapping[str, Rejection]) -> Nomination | None:
+        """Nominate a gang for slots that are free once all evictions in progress have ended.
+
+        Args:
+            gang: the waiting gang.
+            rejections: rejections by pool, in the order of trying.
+        """
+        projected, size = self._projection.projected, gang.legal_sizes[0]
+        for pool, rejection in rejections.items():
+            if rejection.reason not in HELPED_BY_PREEMPTION:
+                continue
+            search = projected.search(gang=gang, pool=pool, pods=size)
+            has_room = projected.quota.has_room(gang=gang, pool=pool, size=size)
+            nodes = search.find() if has_room and not isinstance(search, Rejection) else None
+            if nodes is not None:
+                nomination = Nomination(gang=gang, pool=pool, nodes=tuple(nodes))
+                self._projection.nominate(nomination)
+                return nomination
+        return None
+
+    def restrict(self, uids: frozenset[str] | None) -> None:
+        """Let only these gangs be victims from now on. None: all."""
+        self._candidates.only = uids
+        self._infeasible.clear()
+
+    def withdraw(self, gang: Gang) -> None:
+        """Undo a preemption. Later changes of both views must have been undone before."""
+        nomination = self._projection.nomination(gang)
+        if nomination is not None:
+            self._projection.release(nomination)
+        self._undo_of.pop(gang.uid, _nothing)()
+        self._infeasible.clear()
+        self._consolidator.forget()
 
     def waiting(self, nomination: Nomination) -> Blocked:
         """Return the answer for a gang whose nominated slots are not free yet."""
@@ -260,9 +304,28 @@ class Preemptor:
 
     def _evict(self, choice: VictimChoice) -> None:
         """Remove the victims from the projected view (phase 4)."""
-        for unit in last_units(choice.units):
+        undone = [
             self._projection.dismiss(held=unit.held, kept=unit.kept)
-        self._room_changed(unit.uid for unit in choice.units)
+            for unit in last_units(choice.units)
+        ]
+        self._room_changed(())
+
+        def undo() -> None:
+            for step in reversed(undone):
+                step()
+
+        uids = [unit.uid for unit in choice.units]
+        self._exclude(uids, undo=undo, uid=choice.request.gang.uid)
+
+    def _exclude(self, uids: Sequence[str], *, undo: Undo, uid: str) -> None:
+        """Exclude candidates until the preemption of a gang is undone."""
+        self._candidates.exclude(uids)
+
+        def undo_all() -> None:
+            self._candidates.readmit(uids)
+            undo()
+
+        self._undo_of[uid] = undo_all
 
     def _slots(self, choice: VictimChoice) -> tuple[str, ...]:
         nodes = choice.search.find()
@@ -273,6 +336,10 @@ class Preemptor:
 
 
 _NO_PREEMPTION: Final = PreemptionRule()
+
+
+def _nothing() -> None:
+    """Undo nothing."""
 
 
 def rules_of(*, gang: Gang, queue: Queue) -> list[PreemptionRule]:

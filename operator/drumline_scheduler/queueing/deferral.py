@@ -43,6 +43,8 @@ COSTLY: Final = 4
 """Cost above which a kind counts for the budget of all namespaces together."""
 _PREEMPTION_UNITS: Final = 2
 """For a gang of a queue that may preempt: its victims are searched."""
+_GROUP_SEARCHES: Final = 4
+"""Searches for victims that count for a group. Others cost little: most victims are fixed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +116,8 @@ def deferred_gangs(
     kinds: dict[str, list[_Kind]] = defaultdict(list)
     for kind, gang in _kinds(pending, now=now, begun=begun):
         if may_start(gang) and (passed is None or kind.uid in passed):
-            more = 0 if kind.group or not may_preempt(gang) else _PREEMPTION_UNITS
+            more = _PREEMPTION_UNITS * (_GROUP_SEARCHES if kind.group else 1)
+            more = more if may_preempt(gang) else 0
             kinds[gang.namespace].append(replace(kind, cost=kind.cost + more) if more else kind)
     costly = sum(kind.cost for line in kinds.values() for kind in line if kind.cost > COSTLY)
     if costly <= budget and all(_units(line) <= budget for line in kinds.values()):

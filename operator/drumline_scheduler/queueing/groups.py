@@ -8,6 +8,9 @@ The gangs of a group are placed one after the other, so the order can decide whe
 four gangs are tried in every order. More gangs are tried in scheduling order, by descending and by
 ascending GPUs. So slots for a larger group may be missed if only another order finds them.
 
+Victims for a group are chosen for all its gangs or for none (`admission`). Its gangs start in one
+cycle once all victims have left.
+
 The work for a group is bounded whatever its jobs request. A group whose kinds of gangs are costly
 to search for (`search_costs`) is tried in fewer orders. A group of too many kinds does not start.
 """

@@ -69,7 +69,12 @@ class StartCheck:
         self._reads_secrets = True
 
     async def refusal(
-        self, job: Job, *, replaces: bool = False, leaving: Iterable[Job] = ()
+        self,
+        job: Job,
+        *,
+        replaces: bool = False,
+        leaving: Iterable[Job] = (),
+        beside: Iterable[Job] = (),
     ) -> StartRefusal | None:
         """Return why the start of a job would be refused, or None.
 
@@ -77,12 +82,13 @@ class StartCheck:
             job: the job with the assignment that it would start with.
             replaces: whether pods of the job end before these are created.
             leaving: jobs of its namespace that leave for it, with the places that they release.
+            beside: jobs of its namespace that start together with it.
 
         Raises:
             NotLeader: this process may not write any more.
         """
         try:
-            facts = await self._facts(job, replaces=replaces, leaving=leaving)
+            facts = await self._facts(job, replaces=replaces, leaving=leaving, beside=beside)
         except NotLeader:
             raise
         except (KubeError, ValueError) as error:  # it says nothing about the job
@@ -93,7 +99,9 @@ class StartCheck:
             log.warning("start_would_be_refused", job=job.key, why=refusal.message)
         return refusal
 
-    async def _facts(self, job: Job, *, replaces: bool, leaving: Iterable[Job]) -> StartFacts:
+    async def _facts(
+        self, job: Job, *, replaces: bool, leaving: Iterable[Job], beside: Iterable[Job]
+    ) -> StartFacts:
         # The cheapest facts first. A fact that decides alone saves the requests after it.
         if self._terminates(job.namespace):
             return StartFacts(namespace_terminates=True)
@@ -106,8 +114,10 @@ class StartCheck:
         specs = _specs(kinds)
         # Quota that leaving jobs of the namespace release counts as free.
         going = [each for other in leaving for each in _specs(self._kinds_of_pods(other))]
+        with_it = [each for other in beside for each in _specs(self._kinds_of_pods(other))]
         requested = quota_amounts(
-            (count, _sum(pod_requests(spec), added), pod_limits(spec)) for count, spec in specs
+            (count, _sum(pod_requests(spec), added), pod_limits(spec))
+            for count, spec in (*specs, *with_it)
         )
         return StartFacts(
             missing_secrets=await self._missing_secrets(job, kinds[0][1]),

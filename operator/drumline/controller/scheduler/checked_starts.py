@@ -30,7 +30,7 @@ class Check(Protocol):
     """Checks with the API server whether a job could start."""
 
     def __call__(
-        self, job: Job, *, replaces: bool, leaving: Iterable[Job]
+        self, job: Job, *, replaces: bool, leaving: Iterable[Job], beside: Iterable[Job]
     ) -> Awaitable[StartRefusal | None]:
         """Return why the start would be refused, or None."""
         ...
@@ -69,7 +69,7 @@ class CheckedStarts:
         """Generation of the spec and the time until which the result counts, by uid."""
 
     async def refusal_of(
-        self, job: Job, *, now: float, leaving: Iterable[Job] = ()
+        self, job: Job, *, now: float, leaving: Iterable[Job] = (), beside: Iterable[Job] = ()
     ) -> RefusedStart | None:
         """Return why a job could not start. None if it could, or if that is not known.
 
@@ -77,6 +77,7 @@ class CheckedStarts:
             job: the job with the assignment that it would start with, or runs with.
             now: seconds since the epoch.
             leaving: jobs that leave for it, with the places that they release.
+            beside: other jobs of its group, which start together with it.
         """
         # A result for this spec that is recent enough saves the requests.
         known = self._passed.get(job.uid)
@@ -84,8 +85,12 @@ class CheckedStarts:
             return None
         # Quota of the namespace that its own pods or leaving jobs release counts as free.
         runs = job.status.started_at is not None
-        beside = [other for other in leaving if other.namespace == job.namespace]
-        why = await self._check(job, replaces=runs, leaving=beside)
+        why = await self._check(
+            job,
+            replaces=runs,
+            leaving=[other for other in leaving if other.namespace == job.namespace],
+            beside=[other for other in beside if other.namespace == job.namespace],
+        )
         if why is None:
             while len(self._passed) >= MAX_PASSED:
                 del self._passed[next(iter(self._passed))]

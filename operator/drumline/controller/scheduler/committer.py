@@ -18,6 +18,8 @@ releases its nodes.
     preemptor P needs n1, n2 of victim V
     write 1  P: nominated n1, n2       a crash here: the next cycle plans V's eviction again
     write 2  V: disruption by P        V saves, its pods end, P is placed on n1, n2
+
+The gangs of a group are checked, nominated and given victims together, or none of them.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from typing import Final
 
 from drumline.controller.job_events import JobEvents
 from drumline.controller.jobs.status_writer import StatusWriter
-from drumline.controller.scheduler.checked_starts import CheckedStarts
+from drumline.controller.scheduler.checked_starts import CheckedStarts, RefusedStart
 from drumline.controller.scheduler.evictions import (
     JobEviction,
     given_up_indices,
@@ -71,6 +73,8 @@ log = logs.get("drumline.controller.scheduler.committer")
 
 _GAVE_UP: Final = (Reason.PREEMPTED, Reason.QUEUE_STOPPED)
 
+PlannedPreemption = tuple[Preemption, str]
+"""A preemption and the message of its gang."""
 Jobs = Mapping[str, Job]
 """Jobs in the versions of the cycle's snapshot, by uid."""
 
@@ -141,10 +145,9 @@ class Committer:
         """
         # Phase 1: pair each decision with the job's version in the snapshot.
         reasons = {blocked.uid: blocked.message for blocked in decisions.blocked}
-        preemptions = [
-            (jobs[each.uid], each, reasons.get(each.uid, each.message))
-            for each in decisions.preemptions
-        ]
+        preemptions = _by_group(
+            [(each, reasons.get(each.uid, each.message)) for each in decisions.preemptions], jobs
+        )
         given = [(jobs[each.uid], each) for each in placements(decisions)]
         moves = [(jobs[each.uid], each) for each in decisions.moves]
         evictions = [(jobs[each.uid], each) for each in decisions.evictions]
@@ -156,8 +159,11 @@ class Committer:
             [
                 *((job, partial(self._place_members, each, job, now=now)) for job, each in given),
                 *(
-                    (job, partial(self._preempt, each, jobs, why=why, now=now, on_fault=on_fault))
-                    for job, each, why in preemptions
+                    (
+                        jobs[planned[0][0].uid],
+                        partial(self._preempt, planned, jobs, now=now, on_fault=on_fault),
+                    )
+                    for planned in preemptions
                 ),
                 *((job, partial(self._move, move, job, now=now)) for job, move in moves),
                 *(
@@ -304,36 +310,45 @@ class Committer:
 
     async def _preempt(
         self,
-        preemption: Preemption,
+        planned: Sequence[PlannedPreemption],
         jobs: Jobs,
         *,
-        why: str,
         now: float,
         on_fault: OnFault | None,
     ) -> bool:
-        # Phase 1: check the start, and evict foreign pods. Until here no job was asked to leave.
-        preemptor = jobs[preemption.uid]
-        if not await self._can_start(preemptor, preemption, jobs, now=now):
-            return False
-        if not await self._foreign.evict(preemption, now=now):
-            return False
-        # Phase 2: nominate the preemptor. Its nodes are reserved from this write on.
-        status = disruption.nominated(
-            preemptor,
-            pool=preemption.pool,
-            nodes=preemption.assignment,
-            reason=str(BlockReason.WAITING_FOR_VICTIMS),
-            message=why,
-            now=now,
-        )
-        if not await self._write(preemptor, status):
-            return False
-        # Phase 3: the victims. After a crash the next cycle finds the nomination and continues.
-        victims = [
-            (jobs[job_uid(victim.uid)], victim)
-            for victim in preemption.victims
-            if job_uid(victim.uid) in jobs  # foreign pods are evicted by now
+        """Write the preemption of a gang, or those of all gangs of a group: all or none."""
+        # Phase 1: check the starts, and evict foreign pods. Until here no job was asked to leave.
+        starts = [self._started(jobs[each.uid], each, now=now) for each, _ in planned]
+        leaving = [
+            _with_leaving_members(jobs[job_uid(victim.uid)], victim)
+            for each, _ in planned
+            for victim in each.victims
+            if job_uid(victim.uid) in jobs
         ]
+        for (each, _), start in zip(planned, starts, strict=True):
+            beside = [other for other in starts if other is not start]
+            refusal = await self._starts.refusal_of(start, now=now, leaving=leaving, beside=beside)
+            if refusal is not None:
+                await self._count_refusal(jobs[each.uid], refusal, now=now)
+                return False
+            if not await self._can_movers_start(each, jobs, now=now):
+                return False
+        for each, _ in planned:
+            if not await self._foreign.evict(each, now=now):
+                return False
+        # Phase 2: nominate the preemptors. Their nodes are reserved from these writes on.
+        for each, why in planned:
+            status = disruption.nominated(
+                jobs[each.uid],
+                pool=each.pool,
+                nodes=each.assignment,
+                reason=str(BlockReason.WAITING_FOR_VICTIMS),
+                message=why,
+                now=now,
+            )
+            if not await self._write(jobs[each.uid], status):
+                return False
+        # Phase 3: the victims. After a crash the next cycle finds the nominations and continues.
         writes = [
             (
                 job,
@@ -341,12 +356,15 @@ class Committer:
                     self._preempt_victim,
                     victim,
                     job,
-                    preemptor,
-                    override=preemption.override,
+                    jobs[each.uid],
+                    override=each.override,
                     now=now,
                 ),
             )
-            for job, victim in victims
+            for each, _ in planned
+            for victim in each.victims
+            # foreign pods are evicted by now
+            if (job := jobs.get(job_uid(victim.uid))) is not None
         ]
         return await write_each(writes, on_fault=on_fault)
 
@@ -356,31 +374,15 @@ class Committer:
         refusals = [await self._starts.refusal_of(job, now=now) for job in movers]
         return all(refusal is None for refusal in refusals)
 
-    async def _can_start(self, job: Job, preemption: Preemption, jobs: Jobs, *, now: float) -> bool:
-        """Return whether a gang, and all gangs that move for it, could start.
-
-        False means that no gang is evicted for it.
-        """
-        victims = [
-            _with_leaving_members(jobs[job_uid(victim.uid)], victim)
-            for victim in preemption.victims
-            if job_uid(victim.uid) in jobs
-        ]
-        # Check the gang with its future places, while its victims count as gone.
-        refusal = await self._starts.refusal_of(
-            self._started(job, preemption, now=now), now=now, leaving=victims
-        )
-        if refusal is None:
-            return await self._can_movers_start(preemption, jobs, now=now)
+    async def _count_refusal(self, job: Job, refusal: RefusedStart, *, now: float) -> None:
+        """Count a failed start of a waiting gang, which its status shows and limits."""
         # A running gang keeps its places. The snapshot remembers the refusal.
         if job.status.assignment is not None:
-            return False
-        # A waiting gang counts a failed start, which its status shows and limits.
+            return
         status = refusal.status(job, now=now)
         if await self._write(job, status):
             self._starts.note(job, status, now=now)
             self._announce(job, status)
-        return False
 
     def _started(self, job: Job, preemption: Preemption, *, now: float) -> Job:
         """Return the job as it would be once its victims have left."""
@@ -497,6 +499,20 @@ class Committer:
             return False
         self._enqueue(job.key)
         return True
+
+
+def _by_group(
+    preemptions: Iterable[PlannedPreemption], jobs: Jobs
+) -> list[list[PlannedPreemption]]:
+    """Return the preemptions of each group together, and all others alone."""
+    planned: dict[tuple[str, str, str], list[PlannedPreemption]] = {}
+    for each, why in preemptions:
+        job = jobs[each.uid]
+        # A job that ran before does not start with its group again.
+        group = job.spec.group.name if job.spec.group and job.status.generation is None else ""
+        key = (job.namespace, group, "" if group else job.uid)
+        planned.setdefault(key, []).append((each, why))
+    return list(planned.values())
 
 
 def _with_leaving_members(job: Job, victim: Victim) -> Job:

@@ -35,6 +35,7 @@ from drumline.lifecycle.plan.start_check import StartRefusal
 from drumline.telemetry.metrics import Metrics
 from drumline_api.conditions import DisruptionKind, Phase, Reason
 from drumline_api.jobstatus import TrainingJobStatus
+from drumline_api.trainingjob import GroupSpec
 from drumline_scheduler.decisions import (
     Decisions,
     Move,
@@ -133,11 +134,22 @@ def going() -> dict[str, list[tuple[str, int]]]:
 
 
 @pytest.fixture
+def together() -> dict[str, list[str]]:
+    """By name of a job whose start was checked: who starts with it."""
+    return {}
+
+
+@pytest.fixture
 async def site(
-    refused: dict[str, StartRefusal], going: dict[str, list[tuple[str, int]]]
+    refused: dict[str, StartRefusal],
+    going: dict[str, list[tuple[str, int]]],
+    together: dict[str, list[str]],
 ) -> AsyncIterator[Site]:
-    async def check(job: Job, *, replaces: bool, leaving: Iterable[Job]) -> StartRefusal | None:
+    async def check(
+        job: Job, *, replaces: bool, leaving: Iterable[Job], beside: Iterable[Job]
+    ) -> StartRefusal | None:
         del replaces
+        together[job.name] = [other.name for other in beside]
         going[job.name] = [(other.name, other.members) for other in leaving]
         return refused.get(job.name)
 
@@ -517,3 +529,29 @@ async def test_a_check_counts_what_victims_of_its_namespace_give_back(
     jobs = {job.uid: job for job in (WAITS, VICTIM)}
     assert await site.committer.carry_out(a_preemption(a_victim(kept=kept)), jobs=jobs, now=NOW)
     assert going["waits"] == [("victim", members)]
+
+
+@pytest.mark.parametrize("refuses", ["", "critic"])
+async def test_a_group_is_checked_whole_before_anybody_leaves_for_it(
+    site: Site, refused: dict[str, StartRefusal], together: dict[str, list[str]], refuses: str
+) -> None:
+    group = {"group": GroupSpec(name="rl", jobs=2)}
+    actor, critic = (
+        replace(each, uid=f"uid-{each.name}", spec=each.spec.model_copy(update=group))
+        for each in (a_job(name="actor", nodes=2), a_job(name="critic", nodes=2))
+    )
+    if refuses:
+        refused[refuses] = NO_QUOTA
+    first = replace(a_preemption(a_victim()).preemptions[0], key=actor.key, uid=actor.uid)
+    second = replace(first, key=critic.key, uid=critic.uid, assignment=("c", "d"), victims=())
+    jobs = {job.uid: job for job in (actor, critic, VICTIM)}
+    done = await site.committer.carry_out(
+        Decisions(preemptions=(first, second)), jobs=jobs, now=NOW
+    )
+    assert together == {"actor": ["critic"], "critic": ["actor"]}
+    if refuses:
+        assert (done, site.written.keys()) == (False, {"critic"})
+        assert site.written["critic"]["failedStarts"] == 1
+    else:
+        assert (done, site.written.keys()) == (True, {"actor", "critic", "victim"})
+        assert site.written["critic"]["nominated"]["nodes"] == ["c", "d"]

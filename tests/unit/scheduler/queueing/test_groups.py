@@ -17,8 +17,11 @@ from tests.unit.scheduler.builders import (
     gang,
     node,
     pod,
+    queue,
     racks,
     run,
+    still_waiting,
+    without,
 )
 
 
@@ -172,3 +175,50 @@ def test_costly_kinds_are_tried_in_fewer_orders() -> None:
     decide(given, work=(together := Work()))
     decide(alone, work=(single := Work()))
     assert together.steps <= 12 * single.steps
+
+
+LOW = [admitted(gang(f"r{i}", gpus=2), f"n{i}") for i in range(2)]
+FULL = cluster(*racks(count=1), queues=(queue("research", 100),), running=LOW)
+
+
+def victims_of(decisions: Decisions) -> dict[str, list[str]]:
+    return {
+        each.key.removeprefix("training/"): [victim.key for victim in each.victims]
+        for each in decisions.preemptions
+    }
+
+
+def test_a_group_evicts_for_all_its_gangs_or_for_none() -> None:
+    urgent = {"priority": 5}
+    assert victims_of(run(FULL, *pair("g", "a", "b", **urgent))) == {
+        "a": ["training/r0"],
+        "b": ["training/r1"],
+    }
+    assert victims_of(run(FULL, *pair("g", "a", "b", "c", **urgent))) == {}
+    first, second = pair("g", "a", "b", **urgent)
+    assert victims_of(run(FULL, first, replace(second, refusal="ResourceQuota"))) == {}
+    assert victims_of(run(FULL, first, replace(second, preempts=False))) == {}
+    assert victims_of(run(FULL, first, replace(second, retry_at=9.0))) == {}
+
+
+def test_a_gang_of_a_group_that_fits_keeps_its_place_until_the_victims_left() -> None:
+    members = pair("g", "a", "b", priority=5)
+    snapshot = cluster(*racks(count=1), queues=FULL.queues, running=LOW[:1])
+    first = run(snapshot, *members)
+    assert victims_of(first) == {"a": [], "b": ["training/r0"]}
+    waiting, later = still_waiting(members, first), after(snapshot, members, first)
+    decisions = run(later, *waiting, gang("small", at=99.0))
+    assert (started(decisions), reasons_of(decisions)["a"]) == ([], BlockReason.WAITING_FOR_VICTIMS)
+    assert started(run(without(later, "r0"), *waiting)) == ["a", "b"]
+
+
+def test_places_are_kept_for_a_whole_group_only() -> None:
+    members = pair("g", "a", "b", priority=5)
+    first = run(FULL, *members)
+    a, b = still_waiting(members, first)
+    other = gang("other", gpus=2, at=99.0)
+    free = cluster(*racks(count=1), queues=FULL.queues, running=LOW[:1])
+    # The other gang was deleted, or the write of its nomination failed.
+    assert started(run(free, a, other)) == ["other"]
+    half = run(FULL, a, replace(b, nominated=(), nominated_pool=""))
+    assert victims_of(half) == {"a": ["training/r0"], "b": ["training/r1"]}
