@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from tools.cluster import Cluster
 from tools.cluster.kwok import fake_node
 from tools.cluster.rest import ApiStatusError
 
+FOLDER = Path(__file__).parent
 LOG_LINES = 80
 """Of the operator, shown where a test fails."""
 _numbers = itertools.count()
@@ -35,8 +37,11 @@ HIGH_CLASS = {
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that bring operators of their own come last: the shared one stops once."""
-    items.sort(key=lambda item: "no_operator" in getattr(item, "fixturenames", ()))
+    """Of this folder, tests that bring operators of their own come last: ours stops once."""
+    here = [item for item in items if item.path.is_relative_to(FOLDER)]
+    here.sort(key=lambda item: "no_operator" in getattr(item, "fixturenames", ()))
+    ordered = iter(here)
+    items[:] = [next(ordered) if item.path.is_relative_to(FOLDER) else item for item in items]
 
 
 @pytest.fixture(scope="session")
