@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import torch
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from drumline_trainer.assembly.preferences import Preferences
 from drumline_trainer.models.documents import Documents
-from drumline_trainer.models.mixture import set_loss_scale
+from drumline_trainer.models.mixture import MixtureOfExperts, mixtures_of
 from drumline_trainer.parallelism.data_parallel.model import DataParallelModel
 from drumline_trainer.parallelism.pipeline_parallel.tied import TiedGroup, sum_tied_gradients
 from drumline_trainer.sharding.slices import TensorSlice
@@ -86,6 +86,12 @@ class ParallelModel:
     """None: every target is learned."""
     siblings: int = 1
     """Models like this that share the global batch but not the update (`workers`)."""
+    _mixtures: tuple[MixtureOfExperts, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Find the mixtures of experts once: the walk over all modules takes time in each step."""
+        found = tuple(mixture for stage in self.stages for mixture in mixtures_of(stage))
+        object.__setattr__(self, "_mixtures", found)
 
     @property
     def frozen(self) -> tuple[TensorSlice, ...]:
@@ -121,8 +127,8 @@ class ParallelModel:
         self.loss.divisor = own_targets / scale
         # The balance loss counts every token, learned or not.
         own_tokens = (targets if tokens is None else tokens) / self.siblings
-        for stage in self.stages:
-            set_loss_scale(stage, scale / own_tokens)
+        for mixture in self._mixtures:
+            mixture.loss_scale = scale / own_tokens
 
     def micro_batch_loss(
         self, inputs: Tensor, targets: Tensor, documents: Sequence[Documents]

@@ -114,7 +114,7 @@ class RunReporter:
     """Receives progress lines, which may replace each other; None: `write` receives them."""
     instruments: Instruments = field(default_factory=Instruments)
     figures: Heartbeat = field(init=False)
-    """The newest figures; each heartbeat adds its phase and time to them."""
+    """The newest figures, without the phase and time that a heartbeat adds."""
     memory: MemoryUsage | None = None
     part_comparison: PartComparison = field(default_factory=lambda: PartComparison(predicted={}))
     learning_rate: float | None = None
@@ -177,7 +177,9 @@ class RunReporter:
         # A new layout has new predictions, so the comparison starts again.
         self.part_comparison = PartComparison(predicted=parts or {})
         # The heartbeat schema bounds the length of the layout.
-        self._set(layout=summary[:MAX_LAYOUT_CHARS], predicted_step_seconds=seconds)
+        self._set(
+            layout=summary[:MAX_LAYOUT_CHARS], predicted_step_seconds=seconds, compared_parts=None
+        )
         for number, reason in enumerate(reasons):
             if number == 0:
                 self.print_line(f"layout: {summary}")
@@ -227,7 +229,7 @@ class RunReporter:
 
     def enter(self, phase: Phase, *, micro_batch: int | None = None) -> None:
         """Begin a phase."""
-        if micro_batch is not None:
+        if micro_batch not in (None, self.figures.micro_batch):
             self._set(micro_batch=micro_batch)
         self.instruments.enter(phase)
         before_training = phase in (Phase.STARTING, Phase.RESTORING)
@@ -388,7 +390,11 @@ class RunReporter:
             tokens_per_second=batch_tokens / step_seconds,
             step_parts=parts,
             measured_step=self.figures.step,
+            # Every heartbeat carries them, so they are computed once for each report.
+            memory_bytes=self.memory.by_category(),
+            compared_parts=self.part_comparison.means(),
         )
+        self._set(mfu=self._mfu())
         usual = self._usual_seconds if self.instruments.warmed_up else None  # not the first windows
         self._usual_seconds = smoothed(usual, step_seconds)
         # Phase 4: sinks, then lines. Every rank takes part, but only rank 0 has sinks.
@@ -461,15 +467,8 @@ class RunReporter:
         # The clock above is set even without an agent, because `progressed` reads it.
         if self.heartbeats is None:
             return
-        self._set(
-            phase=phase,
-            memory_bytes=None if self.memory is None else self.memory.by_category(),
-            compared_parts=self.part_comparison.means(),
-            mfu=self._mfu(),
-            # Monotonic seconds of this host. The agent only compares them with each other.
-            time_seconds=time.monotonic(),
-        )
-        self.heartbeats.send(self.figures, now=now)
+        # Monotonic seconds of this host. The agent only compares them with each other.
+        self.heartbeats.send(self.figures, phase=phase, time_seconds=self._last_beat, now=now)
 
     def _set(self, **figures: Any) -> None:
         self.figures = replace(self.figures, **figures)

@@ -44,23 +44,25 @@ class _ChunkedCrossEntropy(Function):
     def forward(ctx: Any, logits_NV: Tensor, targets_N: Tensor) -> Tensor:
         # All buffers are [N] or [C, V], with C rows of a chunk. Nothing of [N, V] is made beside
         # the logits.
-        losses_N = torch.zeros(len(targets_N), dtype=torch.float32, device=logits_NV.device)
-        largest_N, sums_N = torch.empty_like(losses_N), torch.empty_like(losses_N)
         counted_N = targets_N != IGNORED
         # `gather` needs a valid index where there is no target. The result of these rows is set to
         # 0 below.
         words_N1 = targets_N.masked_fill(~counted_N, 0).unsqueeze(-1)
-        for rows in chunks_of(logits_NV):
-            part_CV = logits_NV[rows].float()
+        chunks: list[tuple[Tensor, Tensor, Tensor]] = []
+        for logits_CV, words_C1 in _chunks(logits_NV, words_N1):
+            part_CV = logits_CV.float()
             # The maximum is subtracted, so no exponential overflows.
-            largest_N[rows] = part_CV.amax(dim=-1)
-            part_CV = part_CV - largest_N[rows].unsqueeze(-1)
+            largest_C = part_CV.amax(dim=-1)
+            part_CV = part_CV - largest_C.unsqueeze(-1)
             # Before `exp_`, which overwrites the chunk.
-            of_target_C = part_CV.gather(-1, words_N1[rows]).squeeze(-1)
-            sums_N[rows] = part_CV.exp_().sum(dim=-1)
+            of_target_C = part_CV.gather(-1, words_C1).squeeze(-1)
+            sums_C = part_CV.exp_().sum(dim=-1)
             # log(sum(exp(x - max))) - (x_target - max): the maximum cancels and is never added
             # back.
-            losses_N[rows] = sums_N[rows].log() - of_target_C
+            chunks.append((largest_C, sums_C, sums_C.log() - of_target_C))
+        # A small batch is a single chunk, which is not copied.
+        joined = (torch.cat(parts) for parts in zip(*chunks, strict=True))
+        largest_N, sums_N, losses_N = chunks[0] if len(chunks) == 1 else joined
         # Only [N] values are saved beside the logits. The probabilities are computed again in the
         # backward pass.
         ctx.save_for_backward(logits_NV, largest_N, sums_N, words_N1, counted_N)
@@ -69,26 +71,47 @@ class _ChunkedCrossEntropy(Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
         logits_NV, largest_N, sums_N, words_N1, counted_N = ctx.saved_tensors
-        # In the type of the logits, because it becomes the gradient of a product in that type.
-        gradient_NV = torch.empty_like(logits_NV)
         # Rows without a target get the factor 0. The incoming gradient may differ by row
         # (preferences).
         factors_N1 = (gradients[0] * counted_N).unsqueeze(-1)
-        for rows in chunks_of(logits_NV):
-            # softmax(x) - one_hot(target), times the incoming gradient.
-            part_CV = (logits_NV[rows].float() - largest_N[rows].unsqueeze(-1)).exp_()
-            part_CV.div_(sums_N[rows].unsqueeze(-1))
-            # One value is expanded to [C, 1]. Each row adds to one place of its own, so atomic adds
-            # have no order.
-            minus_one_C1 = part_CV.new_full((), -1.0).expand(len(part_CV), 1)
-            part_CV.scatter_add_(-1, words_N1[rows], minus_one_C1)
-            gradient_NV[rows] = part_CV.mul_(factors_N1[rows])
+        largest_N1, sums_N1 = largest_N.unsqueeze(-1), sums_N.unsqueeze(-1)
+        # In the type of the logits, because it becomes the gradient of a product in that type.
+        parts = (
+            _gradient(*chunk).to(logits_NV.dtype)
+            for chunk in _chunks(logits_NV, largest_N1, sums_N1, words_N1, factors_N1)
+        )
+        if len(logits_NV) <= rows_of_chunk(logits_NV.shape[-1]):
+            return next(parts), None
+        gradient_NV = torch.empty_like(logits_NV)
+        for (place_CV,), part_CV in zip(_chunks(gradient_NV), parts, strict=True):
+            place_CV.copy_(part_CV)
         return gradient_NV, None
+
+
+def _gradient(
+    logits_CV: Tensor, largest_C1: Tensor, sums_C1: Tensor, words_C1: Tensor, factors_C1: Tensor
+) -> Tensor:
+    """Return softmax(logits) - one_hot(target), times the incoming gradient, in fp32."""
+    part_CV = (logits_CV.float() - largest_C1).exp_()
+    part_CV.div_(sums_C1)
+    # One value is expanded to [C, 1]. Each row adds to one place of its own, so atomic adds have no
+    # order.
+    minus_one_C1 = part_CV.new_full((), -1.0).expand(len(part_CV), 1)
+    part_CV.scatter_add_(-1, words_C1, minus_one_C1)
+    return part_CV.mul_(factors_C1)
+
+
+def _chunks(logits_NV: Tensor, *others: Tensor) -> Iterator[tuple[Tensor, ...]]:
+    """Cut tensors into the rows that are taken in fp32 together, at least one chunk.
+
+    The last chunk may be shorter. Chunks do not change a row's result.
+    """
+    length = rows_of_chunk(logits_NV.shape[-1])
+    return zip(*(tensor.split(length) for tensor in (logits_NV, *others)), strict=True)
 
 
 def chunks_of(logits_NV: Tensor) -> Iterator[slice]:
     """Yield the rows that are taken in fp32 together."""
     length = rows_of_chunk(logits_NV.shape[-1])
-    # The last slice may be shorter. Chunks do not change a row's result.
     for begin in range(0, len(logits_NV), length):
         yield slice(begin, begin + length)

@@ -382,11 +382,15 @@ def corrections(model: nn.Module) -> Iterator[tuple[str, MixtureOfExperts]]:
             yield f"{path}.correction", module
 
 
+def mixtures_of(model: nn.Module) -> Iterator[MixtureOfExperts]:
+    """Yield the mixtures of experts in a model."""
+    return (module for module in model.modules() if isinstance(module, MixtureOfExperts))
+
+
 def set_loss_scale(model: nn.Module, scale: Tensor | float) -> None:
     """Set the factor by which the sum of the tokens' losses is multiplied before backward."""
-    for module in model.modules():
-        if isinstance(module, MixtureOfExperts):
-            module.loss_scale = scale
+    for mixture in mixtures_of(model):
+        mixture.loss_scale = scale
 
 
 class _WithGradientOf(torch.autograd.Function):

@@ -26,6 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property, partial
 
 import torch
 from torch import Tensor, nn
@@ -58,29 +59,32 @@ def piece_of(shape: Sequence[int], *, index: int, parts: int) -> Box:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Bucket:
-    """The place of each parameter in the packed matrix [parts, width]."""
+    """The place of each parameter in the packed matrix [parts, width].
+
+    Every step packs and cuts each bucket, so places are computed once. In a tiny model a call of
+    torch for each tensor would take as long as its layers.
+    """
 
     parameters: tuple[nn.Parameter, ...]
     parts: int = 1
     """Rows of the matrix: ranks that it is shared out to."""
 
-    @property
-    def columns(self) -> list[slice]:
-        """Columns of the matrix that hold each parameter's pieces."""
-        columns: list[slice] = []
-        start = 0
-        for parameter in self.parameters:
-            size = piece_of(parameter.shape, index=0, parts=self.parts).elements
-            columns.append(slice(start, start + size))
-            start += size
-        return columns
+    @cached_property
+    def _sizes(self) -> list[int]:
+        """Elements of each parameter's pieces in a row."""
+        return [piece_of(p.shape, index=0, parts=self.parts).elements for p in self.parameters]
 
-    @property
+    @cached_property
+    def _boxes(self) -> dict[int, list[Box]]:
+        """Pieces of the parameters by index, each computed when it is needed first."""
+        return {}
+
+    @cached_property
     def width(self) -> int:
         """Elements of a row."""
-        return self.columns[-1].stop
+        return sum(self._sizes)
 
     def pack(self, tensors: Iterable[Tensor | None], *, dtype: torch.dtype) -> Tensor:
         """Pack tensors shaped as the parameters into a matrix [parts, width].
@@ -89,37 +93,49 @@ class Bucket:
         """
         device = self.parameters[0].device
         matrix = torch.empty(self.parts, self.width, dtype=dtype, device=device)
-        for tensor, columns in zip(tensors, self.columns, strict=True):
+        if self.parts == 1:
+            flat = [
+                torch.zeros(size, dtype=dtype, device=device) if t is None else t.reshape(-1)
+                for t, size in zip(tensors, self._sizes, strict=True)
+            ]
+            torch.cat(flat, out=matrix[0])
+            return matrix
+        for tensor, block in zip(tensors, matrix.split(self._sizes, dim=1), strict=True):
             if tensor is None:
-                matrix[:, columns].zero_()
+                block.zero_()
             else:
-                for there, here in _aligned(matrix[:, columns], tensor.reshape(-1)):
+                for there, here in _aligned(block, tensor.reshape(-1)):
                     there.copy_(here)
         return matrix
 
     def unpack(self, matrix: Tensor) -> None:
         """Write a packed matrix of weights into the parameters."""
-        for parameter, columns in zip(self.parameters, self.columns, strict=True):
-            for there, here in _aligned(matrix[:, columns], parameter.detach().view(-1)):
+        for parameter, block in zip(self.parameters, matrix.split(self._sizes, dim=1), strict=True):
+            for there, here in _aligned(block, parameter.detach().view(-1)):
                 here.copy_(there)
 
     def pieces(self, row: Tensor, *, index: int) -> list[Tensor]:
         """Return piece `index` of each parameter, in its shape, as views of a row [width]."""
-        pieces: list[Tensor] = []
-        for parameter, columns in zip(self.parameters, self.columns, strict=True):
-            box = piece_of(parameter.shape, index=index, parts=self.parts)
-            pieces.append(row[columns][: box.elements].view(box.shape))
-        return pieces
+        if index not in self._boxes:
+            self._boxes[index] = [
+                piece_of(p.shape, index=index, parts=self.parts) for p in self.parameters
+            ]
+        return [
+            (place if box.elements == size else place[: box.elements]).view(box.shape)
+            for place, size, box in zip(
+                row.split(self._sizes), self._sizes, self._boxes[index], strict=True
+            )
+        ]
 
 
 def _aligned(block: Tensor, flat: Tensor) -> Iterable[tuple[Tensor, Tensor]]:
     """Yield pairs of equally shaped views: the block's full rows, then the short one."""
     size = block.shape[1]
     if size:
-        full = len(flat) // size
+        full, rest = divmod(flat.numel(), size)
         yield block[:full], flat[: full * size].view(full, size)
         # The last row is not full: its padding is left as it is.
-        if rest := len(flat) - full * size:
+        if rest:
             yield block[full, :rest], flat[full * size :]
 
 
@@ -173,16 +189,19 @@ class BucketSender:
         self._expected = expected
         self._rounds = rounds
         self._send = send
-        self._number_of: dict[Tensor, int] = {
-            parameter: number
-            for number, bucket in enumerate(buckets)
-            for parameter in bucket.parameters
+        # Lists by place: each gradient is counted in the backward pass.
+        self._number_of = [
+            number for number, bucket in enumerate(buckets) for _ in bucket.parameters
+        ]
+        self._places: dict[Tensor, int] = {
+            parameter: place
+            for place, parameter in enumerate(p for bucket in buckets for p in bucket.parameters)
         }
         self._finished = 0
         self._ending = False
         self._begin_round()
-        for parameter in self._number_of:
-            parameter.register_post_accumulate_grad_hook(self._count)  # pyright: ignore[reportUnknownMemberType] - torch gives the hook no type
+        for parameter, place in self._places.items():
+            parameter.register_post_accumulate_grad_hook(partial(self._count, place))  # pyright: ignore[reportUnknownMemberType] - torch gives the hook no type
 
     def finish(self) -> None:
         """Send what has not been sent. The backward passes of the step are over."""
@@ -194,24 +213,25 @@ class BucketSender:
     def complete(self, parameters: Iterable[Tensor]) -> None:
         """Mark parameters as complete for this round, whatever autograd has reported."""
         for parameter in parameters:
-            if self._missing.get(parameter):
-                self._missing[parameter] = 0
-                self._open[self._number_of[parameter]] -= 1
+            place = self._places.get(parameter)
+            if place is not None and self._missing[place]:
+                self._missing[place] = 0
+                self._open[self._number_of[place]] -= 1
         self._send_full()
 
-    def _count(self, parameter: Tensor) -> None:
+    def _count(self, place: int, _parameter: Tensor) -> None:
         # An unannounced pass would be added to gradients that were already sent.
-        if not self._missing[parameter] or self._finished == self._rounds:
+        if not self._missing[place] or self._finished == self._rounds:
             raise RuntimeError("more backward passes than were announced: a gradient came too late")
         # 1. with several rounds a step, the end of this backward pass ends the round
-        self._missing[parameter] -= 1
+        self._missing[place] -= 1
         if self._rounds > 1 and not self._ending:
             self._ending = True
             engine = torch.autograd.Variable._execution_engine  # noqa: SLF001 - as FSDP2 does # pyright: ignore[reportPrivateUsage] - as FSDP2 does
             engine.queue_callback(self._end_round)
         # 2. the parameter's last gradient may fill its bucket, and let later full ones go too
-        if not self._missing[parameter]:
-            self._open[self._number_of[parameter]] -= 1
+        if not self._missing[place]:
+            self._open[self._number_of[place]] -= 1
             self._send_full()
 
     def _send_full(self) -> None:
@@ -225,7 +245,7 @@ class BucketSender:
 
     def _begin_round(self) -> None:
         self._next = 0
-        self._missing = dict.fromkeys(self._number_of, self._expected)
+        self._missing = [self._expected] * len(self._number_of)
         self._open = [len(bucket.parameters) for bucket in self._buckets]
 
     def _end_round(self) -> None:
