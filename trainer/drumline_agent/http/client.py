@@ -100,7 +100,7 @@ async def download(
                     raise PeerUnreachableError(
                         f"{address}: {length} bytes where {size} were expected"
                     )
-                await receive_file(reader, file=file, size=size)
+                await receive_file(reader, writer.transport, file=file, size=size)
     return HttpResponse(status=status, headers=headers)
 
 

@@ -159,7 +159,7 @@ class HttpServer:
             ):
                 path = self._uploads.begin(head)  # checks the signature
                 self._limits.has_request(transport)
-                return await _take_file(reader, head, self._uploads, path=path)
+                return await _take_file(reader, transport, head, uploads=self._uploads, path=path)
             request = await _read_body(reader, head)
             self._limits.has_request(transport)
             return await self._answer(request)
@@ -217,11 +217,16 @@ async def _read_body(reader: asyncio.StreamReader, head: RequestHead) -> HttpReq
 
 
 async def _take_file(
-    reader: asyncio.StreamReader, head: RequestHead, uploads: UploadHandler, *, path: Path
+    reader: asyncio.StreamReader,
+    transport: asyncio.BaseTransport,
+    head: RequestHead,
+    *,
+    uploads: UploadHandler,
+    path: Path,
 ) -> HttpResponse:
     try:
         with path.open("wb") as file:
-            await receive_file(reader, file=file, size=head.content_length)
+            await receive_file(reader, transport, file=file, size=head.content_length)
         return uploads.finish(head, path)
     except BaseException:
         path.unlink(missing_ok=True)  # noqa: ASYNC240 - a file in memory

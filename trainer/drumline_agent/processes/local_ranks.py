@@ -290,9 +290,14 @@ class LocalRanks:
 
     def _on_snapshot(self, rank: RankProcess, snapshot: SnapshotInfo) -> None:
         """Store a snapshot. Its rank is notified of a peer's copy, which paces its snapshots."""
+        busy = time.process_time()
 
         def confirm(seconds: float) -> None:
-            rank.send_order(Replicated(step=snapshot.step, seconds=seconds))
+            # All ranks of the pod take snapshots at the same steps, so each gets an equal share.
+            share = (time.process_time() - busy) / len(self._ranks)
+            rank.send_order(
+                Replicated(step=snapshot.step, seconds=seconds, processor_seconds=share)
+            )
 
         self._listener.on_snapshot(snapshot, on_copied=confirm)
 

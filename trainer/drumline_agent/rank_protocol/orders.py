@@ -80,6 +80,9 @@ class Replicated(_Order):
     step: int
     seconds: float
     """Duration of the transfer."""
+    processor_seconds: float = 0.0
+    """This rank's share of the processor time that its agent took from the snapshot to the end of
+    the transfer, to send it and to receive a peer's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,6 +23,7 @@ from typing import Any
 import torch
 
 from drumline_agent.rank_protocol.messages import SnapshotTaken
+from drumline_agent.rank_protocol.orders import Replicated
 from drumline_agent.rank_protocol.placement import Placement
 from drumline_client.snapshot_file import (
     SnapshotError,
@@ -131,6 +132,20 @@ class RankSnapshots:
         if self._writing is not None:
             writing, self._writing = self._writing, None
             self.written = writing.result()
+
+    def costs(self, standstill: float, *, replicated: Replicated | None) -> tuple[float, float]:
+        """Return the training time that a snapshot costs, and the time until a peer has its copy.
+
+        Args:
+            standstill: seconds that training stood still for the newest snapshot.
+            replicated: the newest copy that has reached a peer.
+        """
+        cost = max(standstill, self.written.training_seconds)
+        if replicated is None:
+            return cost, self.written.seconds
+        # On CPUs the agents send and receive copies with processor time that training lacks.
+        agent = replicated.processor_seconds if self._shares_cores else 0.0
+        return cost + agent, self.written.seconds + replicated.seconds
 
     def restore(self, step: int, *, agree: Callable[[Vote], Vote]) -> SnapshotHeader | Rejected:
         """Fill the tensors from this rank's file of the step, if all ranks accept their files.

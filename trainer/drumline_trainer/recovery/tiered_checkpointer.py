@@ -277,12 +277,9 @@ class TieredCheckpointer:
             seconds = self._snapshots.take(step, trainer=state, check=self.check_membership)
         except OSError as error:  # of the snapshot before; this step's is left out
             logger.warning("rank %d: no snapshot: %s", self.placement.rank, error)
-        written = self._snapshots.written
         replicated = self.control.replicated if self.control is not None else None
-        proposal = self._pace.propose(
-            cost_seconds=max(seconds, written.training_seconds),
-            copy_seconds=written.seconds + (replicated.seconds if replicated else 0.0),
-        )
+        cost, copied = self._snapshots.costs(seconds, replicated=replicated)
+        proposal = self._pace.propose(cost_seconds=cost, copy_seconds=copied)
         # All ranks take snapshots at the same steps, so the slowest rank's proposal counts.
         agreed = torch.tensor([proposal], device=self.device)
         dist.all_reduce(agreed, op=dist.ReduceOp.MAX)

@@ -29,7 +29,7 @@ ORDERS = [
     Interrupt(generation=2, attempt=1),
     SaveNotice(id="n", leave=True),
     Withdraw(id="n"),
-    Replicated(step=7, seconds=0.25),
+    Replicated(step=7, seconds=0.25, processor_seconds=0.125),
 ]
 
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from drumline_agent.rank_protocol.messages import SnapshotTaken
+from drumline_agent.rank_protocol.orders import Replicated
 from drumline_agent.rank_protocol.placement import Placement
 from drumline_client.snapshot_file import (
     KEPT_SNAPSHOTS,
@@ -210,3 +211,11 @@ def test_the_header_is_read_without_the_body(tmp_path: Path) -> None:
     file.write_bytes(b"")
     with pytest.raises(SnapshotError, match="header"):
         read_header(file)
+
+
+def test_on_shared_cores_a_snapshot_costs_what_agents_take_too(tmp_path: Path) -> None:
+    taker = taken(tmp_path, 5)
+    own = taker.costs(0.0, replicated=None)
+    assert own == (taker.written.training_seconds, taker.written.seconds)
+    copy = Replicated(step=5, seconds=0.5, processor_seconds=0.25)
+    assert taker.costs(0.0, replicated=copy) == (own[0] + 0.25, own[1] + 0.5)
