@@ -64,9 +64,8 @@ async def test_a_file_arrives_whole_and_the_connection_goes_on(tmp_path: Path, s
 @pytest.mark.parametrize("sent", [0, 100, 2 * CHUNK_BYTES])
 async def test_a_file_that_is_cut_off_is_an_error(tmp_path: Path, sent: int) -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with (tmp_path / "copy").open("wb") as file:
-            with pytest.raises(asyncio.IncompleteReadError):
-                await receive_file(reader, writer.transport, file=file, size=3 * CHUNK_BYTES)
+        with (tmp_path / "copy").open("wb") as file, pytest.raises(asyncio.IncompleteReadError):
+            await receive_file(reader, writer.transport, file=file, size=3 * CHUNK_BYTES)
 
     async with connected(serve) as (_, writer):
         writer.write(bytes(sent))
@@ -74,10 +73,12 @@ async def test_a_file_that_is_cut_off_is_an_error(tmp_path: Path, sent: int) -> 
 
 
 async def test_a_full_disk_is_an_error() -> None:
+    size = 4 * CHUNK_BYTES
+
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with Path("/dev/full").open("wb", buffering=0) as file:
-            with pytest.raises(OSError, match="No space left"):
-                await receive_file(reader, writer.transport, file=file, size=4 * CHUNK_BYTES)
+        full = os.fdopen(os.open("/dev/full", os.O_WRONLY), "wb", buffering=0)
+        with full as file, pytest.raises(OSError, match="No space left"):
+            await receive_file(reader, writer.transport, file=file, size=size)
 
     async with connected(serve) as (_, writer):
-        writer.write(bytes(4 * CHUNK_BYTES))
+        writer.write(bytes(size))
