@@ -90,8 +90,8 @@ class ParallelModel:
 
     def __post_init__(self) -> None:
         """Find the mixtures of experts once: the walk over all modules takes time in each step."""
-        found = tuple(mixture for stage in self.stages for mixture in mixtures_of(stage))
-        object.__setattr__(self, "_mixtures", found)
+        mixtures = tuple(mixture for stage in self.stages for mixture in mixtures_of(stage))
+        object.__setattr__(self, "_mixtures", mixtures)
 
     @property
     def frozen(self) -> tuple[TensorSlice, ...]:

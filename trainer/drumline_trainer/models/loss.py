@@ -101,13 +101,13 @@ def _gradient(
     return part_CV.mul_(factors_C1)
 
 
-def _chunks(logits_NV: Tensor, *others: Tensor) -> Iterator[tuple[Tensor, ...]]:
+def _chunks(logits_NV: Tensor, *values: Tensor) -> Iterator[tuple[Tensor, ...]]:
     """Cut tensors into the rows that are taken in fp32 together, at least one chunk.
 
     The last chunk may be shorter. Chunks do not change a row's result.
     """
     length = rows_of_chunk(logits_NV.shape[-1])
-    return zip(*(tensor.split(length) for tensor in (logits_NV, *others)), strict=True)
+    return zip(*(torch.split(tensor, length) for tensor in (logits_NV, *values)), strict=True)
 
 
 def chunks_of(logits_NV: Tensor) -> Iterator[slice]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -20,7 +20,7 @@ Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 @asynccontextmanager
 async def connected(
     serve: Serve,
-) -> AsyncIterator[Connection]:
+) -> AsyncGenerator[Connection]:
     """A connection to `serve`, whose errors are raised here."""
     served: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 

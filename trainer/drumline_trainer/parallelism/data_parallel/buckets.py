@@ -100,7 +100,7 @@ class Bucket:
             ]
             torch.cat(flat, out=matrix[0])
             return matrix
-        for tensor, block in zip(tensors, matrix.split(self._sizes, dim=1), strict=True):
+        for tensor, block in zip(tensors, matrix.split_with_sizes(self._sizes, dim=1), strict=True):
             if tensor is None:
                 block.zero_()
             else:
@@ -110,7 +110,9 @@ class Bucket:
 
     def unpack(self, matrix: Tensor) -> None:
         """Write a packed matrix of weights into the parameters."""
-        for parameter, block in zip(self.parameters, matrix.split(self._sizes, dim=1), strict=True):
+        for parameter, block in zip(
+            self.parameters, matrix.split_with_sizes(self._sizes, dim=1), strict=True
+        ):
             for there, here in _aligned(block, parameter.detach().view(-1)):
                 here.copy_(there)
 
@@ -123,7 +125,7 @@ class Bucket:
         return [
             (place if box.elements == size else place[: box.elements]).view(box.shape)
             for place, size, box in zip(
-                row.split(self._sizes), self._sizes, self._boxes[index], strict=True
+                row.split_with_sizes(self._sizes), self._sizes, self._boxes[index], strict=True
             )
         ]
 
