@@ -58,6 +58,18 @@ def test_what_no_pod_can_use_is_named_with_its_remedy() -> None:
     assert missing_claim("saves").message == 'persistentvolumeclaim "saves" not found'
 
 
+def test_no_pod_starts_with_a_claim_that_is_being_deleted_or_is_for_another_pod() -> None:
+    deleted = claim_step(JOB, ClaimFacts(name="saves", bound=True, deleting=True), None)
+    assert isinstance(deleted, ClaimUnusable)
+    assert not missing(deleted.message, "saves", "being deleted")
+    alone = ClaimFacts(name="saves", bound=True, for_one_pod=True)
+    shared = claim_step(JOB, alone, None)
+    assert isinstance(shared, ClaimUnusable)
+    assert not missing(shared.message, "saves", "ReadWriteOncePod", "2 pods")
+    single = admitted(a_job(nodes=1), nodes=("node-a",))
+    assert claim_step(single, alone, None) == ClaimReady()
+
+
 def test_the_claims_that_a_job_names() -> None:
     data = {"model": "tiny", "data": {"claimName": "text", "path": "books"}}
     both = a_job(trainer=data, checkpoint={"claimName": "saves"})

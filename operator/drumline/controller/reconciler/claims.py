@@ -122,6 +122,8 @@ def _claim_of(view: ObjectView) -> ClaimFacts:
         bound=bool(_text(view.spec, "volumeName")),
         lost=_text(view.status, "phase") == "Lost",
         selected_node=view.annotations.get(SELECTED_NODE, ""),
+        deleting=bool(view.deletion_time),
+        for_one_pod=view.spec.get("accessModes") == ["ReadWriteOncePod"],
     )
 
 

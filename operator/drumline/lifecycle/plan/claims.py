@@ -34,6 +34,10 @@ class ClaimFacts:
     """True if its volume is gone."""
     selected_node: str = ""
     """Node for which its volume is being provisioned."""
+    deleting: bool = False
+    """True if it is being deleted. The kubelet starts no pod that uses it."""
+    for_one_pod: bool = False
+    """True if its only access mode is ReadWriteOncePod."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,6 +149,19 @@ def claim_step(job: Job, claim: ClaimFacts, storage: StorageClassFacts | None) -
         return ClaimUnusable(
             message=f'persistentvolumeclaim "{claim.name}" has lost its volume',
             remedy=f"restore the volume, or create the PersistentVolumeClaim {claim.name} again",
+        )
+    if claim.deleting:
+        return ClaimUnusable(
+            message=f'persistentvolumeclaim "{claim.name}" is being deleted',
+            remedy=f"create the PersistentVolumeClaim {claim.name} again once it is gone, or name"
+            " another one",
+        )
+    pods = len(members_of(job.status))
+    if claim.for_one_pod and pods > 1:
+        return ClaimUnusable(
+            message=f'persistentvolumeclaim "{claim.name}" has the access mode ReadWriteOncePod,'
+            f" but {pods} pods of the job use it",
+            remedy="name a claim with ReadWriteMany, or use a job of one pod",
         )
     # The volume controller binds these without a node.
     if claim.bound or claim.selected_node or storage is None or not storage.waits_for_consumer:
