@@ -58,13 +58,15 @@ class Feature(StrEnum):
     RECLAIM = "reclaim of lower priority"
     OVERRIDE = "override"
     GROUP = "group"
+    DEPARTMENT = "guaranteed department"
     EXCLUSION = "node exclusion"
 
 
 DRAWN = tuple(
     each
     for each in Feature
-    if each not in {Feature.DELAY, Feature.RECLAIM, Feature.OVERRIDE, Feature.GROUP}
+    if each
+    not in {*(Feature.DELAY, Feature.RECLAIM, Feature.OVERRIDE, Feature.GROUP, Feature.DEPARTMENT)}
 )
 """The features that seeds of other tests draw from."""
 
@@ -149,6 +151,9 @@ _PLAIN_QUEUE: dict[Feature, Callable[[Queue], Queue]] = {
         each, preemption=replace(each.preemption, reclaim=Reclaim.ANY)
     ),
     Feature.OVERRIDE: lambda each: replace(each, overrides=()),
+    Feature.DEPARTMENT: lambda each: (
+        replace(each, nominal={"a": 0, "b": 0}) if each.name == "dept" else each
+    ),
 }
 
 
@@ -158,10 +163,11 @@ def world(seed: int, features: frozenset[Feature]) -> World:
     shaped = bool(features & {Feature.PREFERRED, Feature.BALANCED})
     nodes = _nodes(random, roomy=shaped)
     if features & {
-        *(Feature.MIN_RUNTIME, Feature.DELAY, Feature.RECLAIM, Feature.OVERRIDE, Feature.GROUP)
+        *(Feature.MIN_RUNTIME, Feature.DELAY, Feature.RECLAIM, Feature.OVERRIDE, Feature.GROUP),
+        Feature.DEPARTMENT,
     }:
         features |= {Feature.PREEMPTION}
-    if features & {Feature.RECLAIM, Feature.OVERRIDE}:
+    if features & {Feature.RECLAIM, Feature.OVERRIDE, Feature.DEPARTMENT}:
         features |= {Feature.BORROWING}
     queues = _queues(random, features)
     held: list[Admitted] = []
@@ -270,6 +276,14 @@ def _queues(random: Random, features: frozenset[Feature]) -> tuple[Queue, ...]:
             ),
         )
 
+    if Feature.DEPARTMENT in features:
+        # x has no quota of its own, and reclaims what its department is guaranteed.
+        return (
+            queue("org", {"a": 0}, None),
+            queue("dept", {"a": random.randint(1, 5), "b": 1}, "org"),
+            queue("x", {"a": 0, "b": 0}, "dept"),
+            queue("y", own[1], "org"),
+        )
     return (
         queue("org", {"a": random.choice([0, 0, 2])}, None),
         queue("x", own[0], "org"),
