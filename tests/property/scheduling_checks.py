@@ -105,6 +105,7 @@ class Judge:
                 held.leaving or held.lost or held.giving_up or held.displaced
                 for held in world.snapshot.admitted
             )
+            or bool(decisions.evictions)
             or any(gang.nominated for gang in world.pending)
             or any(any(amounts(node.terminating).values()) for node in world.snapshot.nodes)
         )

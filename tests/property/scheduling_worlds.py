@@ -59,6 +59,7 @@ class Feature(StrEnum):
     OVERRIDE = "override"
     GROUP = "group"
     DEPARTMENT = "guaranteed department"
+    LOWERED = "lowered quota"
     EXCLUSION = "node exclusion"
 
 
@@ -67,6 +68,7 @@ DRAWN = tuple(
     for each in Feature
     if each
     not in {*(Feature.DELAY, Feature.RECLAIM, Feature.OVERRIDE, Feature.GROUP, Feature.DEPARTMENT)}
+    if each is not Feature.LOWERED
 )
 """The features that seeds of other tests draw from."""
 
@@ -151,6 +153,7 @@ _PLAIN_QUEUE: dict[Feature, Callable[[Queue], Queue]] = {
         each, preemption=replace(each.preemption, reclaim=Reclaim.ANY)
     ),
     Feature.OVERRIDE: lambda each: replace(each, overrides=()),
+    Feature.LOWERED: lambda each: replace(each, evicts_excess=False),
     Feature.DEPARTMENT: lambda each: (
         replace(each, nominal={"a": 0, "b": 0}) if each.name == "dept" else each
     ),
@@ -167,7 +170,7 @@ def world(seed: int, features: frozenset[Feature]) -> World:
         Feature.DEPARTMENT,
     }:
         features |= {Feature.PREEMPTION}
-    if features & {Feature.RECLAIM, Feature.OVERRIDE, Feature.DEPARTMENT}:
+    if features & {Feature.RECLAIM, Feature.OVERRIDE, Feature.DEPARTMENT, Feature.LOWERED}:
         features |= {Feature.BORROWING}
     queues = _queues(random, features)
     held: list[Admitted] = []
@@ -270,6 +273,7 @@ def _queues(random: Random, features: frozenset[Feature]) -> tuple[Queue, ...]:
             preemption=rule,
             min_runtime_seconds=young,
             user_limit=cap,
+            evicts_excess=Feature.LOWERED in features,
             overrides=tuple(
                 Override(job=f"training/{job}", until=until, granted_by="ann", reason="launch")
                 for job in sorted({*named})

@@ -18,6 +18,7 @@ from tests.property.scheduling_worlds import Feature, world
 MOST_TRIES = 3000
 SUBTLE = [
     *(
+        Feature.LOWERED,
         Feature.DEPARTMENT,
         Feature.GROUP,
         Feature.OVERRIDE,
