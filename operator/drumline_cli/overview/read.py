@@ -35,7 +35,7 @@ from drumline.overview.workload_objects import JOB, QUEUE, PodObject, WorkloadOb
 from drumline_api.objects import builtin
 from drumline_api.objects.custom import StoredGpuPool, StoredTrainingQueue
 from drumline_cli.cluster_access import NOT_SERVED, cluster_client, not_answered, refusal
-from drumline_cli.errors import BadInput, NotAnswered
+from drumline_cli.errors import BadInput, NotAnswered, NotAnsweredYet, NotLoggedIn
 from drumline_contract import plain
 
 T = TypeVar("T")
@@ -194,7 +194,14 @@ async def _jobs(client: KubeClient, namespace: str | None, *, own: str) -> _List
     except errors.KubeError as error:
         raise not_answered(error, what="trainingjobs") from None
     # This recursion has depth one, because the second call names a namespace.
-    listed = await _jobs(client, own, own=own)
+    try:
+        listed = await _jobs(client, own, own=own)
+    except NotAnswered as error:
+        if isinstance(error, NotLoggedIn | NotAnsweredYet):
+            raise
+        # Commands about all namespaces have no `-n`. The namespace is that of the context.
+        remedy = "set the namespace of your kubeconfig's context to one that you may read"
+        raise NotAnswered(f"{error}; {remedy}") from None
     remark = f"Showing only jobs of namespace {own}: you may not read other namespaces."
     return _Listed(objects=listed.objects, remarks=(*listed.remarks, remark))
 

@@ -100,7 +100,9 @@ def detail(row: JobRow, *, now: float) -> str:
     """Return a job's position in its queue, or its end, with the reason."""
     # Three exclusive states: pending, ended, or running with an expected end.
     if row.position is not None:
-        return f"position {row.position}, starts {starts(row, now=now)}: {row.reason}"
+        place = f"position {row.position}, starts {starts(row, now=now)}"
+        # The operator has not seen a new job yet.
+        return f"{place}: {row.reason}" if row.reason else place
     if row.finished_at is not None:
         return f"{duration(now - row.finished_at)} ago: {row.reason}"
     ends = "" if row.expected_end is None else f", ends in {duration(row.expected_end - now)}"

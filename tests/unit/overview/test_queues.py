@@ -291,3 +291,9 @@ def test_the_order_without_priority_classes_is_that_of_the_statuses() -> None:
     ]
     (row,) = queue_rows(a_cluster(*jobs))
     assert [each.name for each in row.waiting] == ["high", "middle", "low"]
+
+
+def test_a_job_that_the_operator_has_not_seen_has_no_reason_behind_its_place() -> None:
+    cluster = a_cluster(a_queue("research"), a_job("new", status={}))
+    (queue,) = queue_rows(cluster)
+    assert not tables.detail(queue.waiting[0], now=NOW).rstrip().endswith(":")

@@ -9,7 +9,7 @@ import pytest
 from aiohttp import web
 
 from drumline.kube.credentials import Credentials, Token
-from drumline_cli.errors import NotLoggedIn
+from drumline_cli.errors import NotAnswered, NotLoggedIn
 from drumline_cli.overview import read
 from drumline_console.ui.server import listening
 from tests.patience import HANG_SECONDS
@@ -83,3 +83,21 @@ async def test_an_object_that_jobs_name_is_gone_only_if_its_list_was_read(
     assert [seen.absence(kind) for kind in ("TrainingQueue", "GpuPool")] == [said] * 2
     # `why` names the holders of GPUs that no job and no labelled pod holds.
     assert ("!drumline.dev/queue,!drumline.dev/job" in selectors) == (not is_forbidden)
+
+
+async def test_a_tenant_without_rights_in_the_own_namespace_is_told_to_set_it() -> None:
+    async def answer(_request: web.Request) -> web.Response:
+        return web.json_response({"message": "no"}, status=403)
+
+    cluster = web.Application()
+    cluster.router.add_get("/{path:.*}", answer)
+    async with listening(cluster, host="127.0.0.1", port=0) as port:
+        credentials = Credentials(
+            server=f"http://127.0.0.1:{port}",
+            token=Token(lambda: "token-of-mine"),
+            ca_path=Path("/ca"),
+            namespace="default",
+        )
+        wanted = read.WantedKinds(namespace=None, queues=True)
+        with pytest.raises(NotAnswered, match=r"trainingjobs of default.*kubeconfig's context"):
+            await read.from_cluster(credentials, wanted, own="default")
