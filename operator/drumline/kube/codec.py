@@ -40,6 +40,7 @@ from drumline_api.base import (
     ANNOTATION_NODE,
     ANNOTATION_NODE_DEMAND,
     ANNOTATION_POD_GROUP_SIZE,
+    ANNOTATION_SELECTED_NODE,
     LABEL_GANG_NETWORK,
     LABEL_GENERATION,
     LABEL_INDEX,
@@ -489,8 +490,12 @@ def _controller_uid(owners: Iterable[OwnerReference] | None) -> str:
 
 
 def _ours(texts: Mapping[str, str] | None) -> dict[str, str]:
-    """Return texts with our prefix."""
-    return {name: text for name, text in (texts or {}).items() if name.startswith(OUR_PREFIX)}
+    """Return texts with our prefix, and the node for which a claim's volume is made."""
+    return {
+        name: text
+        for name, text in (texts or {}).items()
+        if name.startswith(OUR_PREFIX) or name == ANNOTATION_SELECTED_NODE
+    }
 
 
 def _of_pod(texts: Mapping[str, str] | None) -> dict[str, str]:

@@ -12,7 +12,6 @@ from drumline.kube.client import KubeClient
 from drumline.kube.errors import Forbidden, NotFound
 from drumline.kube.kinds import PERSISTENT_VOLUME_CLAIMS, STORAGE_CLASSES
 from drumline.kube.views import ObjectView
-from drumline.lifecycle.manifests.volumes import SELECTED_NODE
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.plan.claims import (
     ClaimFacts,
@@ -27,6 +26,7 @@ from drumline.lifecycle.plan.claims import (
     pod_claim_trouble,
 )
 from drumline.telemetry import logs
+from drumline_api.base import ANNOTATION_SELECTED_NODE
 
 log = logs.get("drumline.controller.reconciler.claims")
 
@@ -88,7 +88,7 @@ async def _prepare(client: KubeClient, job: Job, name: str, *, binds: bool) -> C
             # The resource version makes the write fail if somebody else selected a node meanwhile.
             metadata = {
                 "resourceVersion": view.resource_version,
-                "annotations": {SELECTED_NODE: node},
+                "annotations": {ANNOTATION_SELECTED_NODE: node},
             }
             await writes.merge_patch(
                 client,
@@ -121,7 +121,7 @@ def _claim_of(view: ObjectView) -> ClaimFacts:
         storage_class=_text(view.spec, "storageClassName"),
         bound=bool(_text(view.spec, "volumeName")),
         lost=_text(view.status, "phase") == "Lost",
-        selected_node=view.annotations.get(SELECTED_NODE, ""),
+        selected_node=view.annotations.get(ANNOTATION_SELECTED_NODE, ""),
         deleting=bool(view.deletion_time),
         for_one_pod=view.spec.get("accessModes") == ["ReadWriteOncePod"],
     )

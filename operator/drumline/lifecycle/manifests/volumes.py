@@ -12,14 +12,13 @@ from typing import Any, Final
 
 from drumline.lifecycle.manifests.pod_input import PodInput
 from drumline.lifecycle.model.job import CHECKPOINT_FOLDER, DATA_FOLDER
+from drumline_api.base import ANNOTATION_SELECTED_NODE
 from drumline_api.podtemplate import PodTemplate
 from drumline_api.volumes import EphemeralVolume, Volume
 from drumline_contract import TOKEN_FILE
 
 Json = dict[str, Any]
 
-SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
-"""Annotation of a claim: its volume is to be provisioned where this node can use it."""
 HOME_FOLDER: Final = "/home/drumline"
 HOME_VOLUME: Final = "drumline-home"
 TOKEN_MOUNT: Final[Json] = {
@@ -160,7 +159,7 @@ def _claim_of_pod(volume: EphemeralVolume, *, node: str) -> Json:
     wanted = volume.volume_claim_template.spec.as_json()
     return {
         "volumeClaimTemplate": {
-            "metadata": {"annotations": {SELECTED_NODE: node}},
+            "metadata": {"annotations": {ANNOTATION_SELECTED_NODE: node}},
             "spec": {"accessModes": ["ReadWriteOnce"], **wanted},
         }
     }
