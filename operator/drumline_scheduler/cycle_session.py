@@ -34,7 +34,7 @@ from drumline_scheduler.queueing.groups import GangGroups, running_groups
 from drumline_scheduler.queueing.kept_rejections import RejectionStore
 from drumline_scheduler.queueing.pending_gangs import PendingGangs
 from drumline_scheduler.queueing.rejection_cache import RejectionCache
-from drumline_scheduler.queueing.reservations import Reservations
+from drumline_scheduler.queueing.reservations import MOST_ENDS, Reservations
 from drumline_scheduler.queueing.sweeps import SweepLimits
 from drumline_scheduler.quota.pool_selection import PoolSelector
 from drumline_scheduler.quota.queue_access import QueueAccess
@@ -127,7 +127,13 @@ def open_session(
     # Pending gangs.
     running, strict = snapshot.admitted, policy.waiting is WaitingRule.STRICT
     unmet_demand = UnmetDemand(tree=cluster.quota.tree, strict=strict)
-    reservations = Reservations(projection=projection, running=running, policy=policy, now=now)
+    reservations = Reservations(
+        projection=projection,
+        running=running,
+        policy=policy,
+        now=now,
+        most_ends=None if cycle.try_budget is None else MOST_ENDS,
+    )
     kept.keep_if_same(cluster, cluster.shapes, cluster.quota.tree, pending, explain)
     session = CycleSession(
         policy=policy,

@@ -14,7 +14,6 @@ a slow cycle is therefore repeated, and the least time of each cycle counts.
 from __future__ import annotations
 
 import argparse
-import gc
 import sys
 import time
 from collections.abc import Callable
@@ -141,7 +140,6 @@ class CycleWorld:
 
     def cycle(self, number: int) -> tuple[float, Decisions]:
         """Decide once, as the operator does, and return the processor time."""
-        gc.collect()
         began = time.thread_time()
         given = CycleInput(
             snapshot=self.state.scheduling.snapshot(now=NOW + number),

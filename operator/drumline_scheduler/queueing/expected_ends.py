@@ -129,6 +129,8 @@ class Timeline:
         self._supply = _supply(cluster=start, events=self._events, now=now)
         self._undos: list[tuple[float, Undo]] = []
         """Times of the applied events, and how to undo them."""
+        self.moved = 0
+        """Number of events that were applied or undone."""
         self._in_order = True
         """True if these events are in the order of time."""
 
@@ -182,6 +184,7 @@ class Timeline:
             return
         while self._undos and (self._undos[-1][0] > at or not self._in_order):
             self._undos.pop()[1]()
+            self.moved += 1
         self._at, self._in_order = (at if self._undos else self._now), True
 
     def limit(self, *, pool: str, ceiling: list[Vector]) -> None:
@@ -233,6 +236,7 @@ class Timeline:
     def _apply(self, event: TimelineEvent) -> None:
         view = self.cluster.pools[event.pool]
         read = len(view.log)
+        self.moved += 1
         self._undos.append((event.at, event.apply(self.cluster)))
         # Freed capacity may exceed the limit of `limit`, so it is withheld again.
         view.withheld.update(view.log[read:])

@@ -89,8 +89,6 @@ class ReservationPlan:
         self._least: dict[Hashable, list[Vector]] = {}
         self.reserved: list[PlannedReservation] = []
         """Reservations in the order in which they were made."""
-        self.walked = 0
-        """Number of ends that were walked along."""
 
     def reserve(self, requests: Sequence[ReservationRequest]) -> PlannedReservation | None:
         """Reserve slots for gangs from the earliest time at which all fit; None if never."""
@@ -99,7 +97,6 @@ class ReservationPlan:
         since = _earliest(timeline=timeline, requests=requests)
         following = 0
         for walked, start in enumerate(() if since is None else timeline.ends(since=since)):
-            self.walked += 1
             spend(1)
             if walked < following:
                 continue
@@ -124,6 +121,11 @@ class ReservationPlan:
             self._floors.clear()
             return made
         return None
+
+    @property
+    def walked(self) -> int:
+        """Number of ends that were walked along, forward or back."""
+        return self._timeline.moved
 
     def during(self, gang: Gang) -> list[PlannedReservation]:
         """Return the reservations that start while a gang that starts now runs, by start."""

@@ -48,8 +48,9 @@ RESERVED_FOR: Final = frozenset(
 )
 """Reasons that end when other gangs release capacity."""
 
-MOST_ENDS: Final = 256
-"""Expected ends after which a cycle makes no further reservation for gangs of a namespace."""
+MOST_ENDS: Final = 1024
+"""Expected ends after which a cycle of the operator makes no further reservation for gangs of a
+namespace. A walk and the way back count twice."""
 
 
 class Reservations:
@@ -60,11 +61,19 @@ class Reservations:
         running: gangs that hold nodes.
         policy: queueing rule and its limits.
         now: Unix time in seconds.
+        most_ends: expected ends for gangs of one namespace. None: no limit.
     """
 
     def __init__(
-        self, *, projection: Projection, running: Iterable[Admitted], policy: Policy, now: float
+        self,
+        *,
+        projection: Projection,
+        running: Iterable[Admitted],
+        policy: Policy,
+        now: float,
+        most_ends: int | None = None,
     ) -> None:
+        self._most_ends = most_ends
         self._projection = projection
         self._running = running
         self._now = now
@@ -115,7 +124,7 @@ class Reservations:
             for request in requests
         ]
         made, namespace = None, requests[0].gang.namespace
-        may_walk = self._walked[namespace] < MOST_ENDS
+        may_walk = self._most_ends is None or self._walked[namespace] < self._most_ends
         if may_walk and all(request.pools for request in open_requests):
             plan = self._current()
             before = plan.walked

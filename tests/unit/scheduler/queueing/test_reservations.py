@@ -10,12 +10,15 @@ import pytest
 from drumline_scheduler import (
     Admitted,
     BlockReason,
+    CycleInput,
     Decisions,
     Gang,
     Policy,
     Queue,
     Reservation,
     WaitingRule,
+    cycle_session,
+    decide,
 )
 from tests.unit.scheduler.builders import admitted, cluster, gang, node, racks, run
 
@@ -291,3 +294,19 @@ def test_who_lets_another_start_first_has_taken_nothing_of_the_plan() -> None:
     assert (started(alone), starts(alone)) == (["borrows"], {"whole-node": NOW + 90})
     decisions = run(snapshot, whole_node, borrows, entitled, policy=BACKFILL, now=NOW)
     assert (started(decisions), starts(decisions)) == (["entitled"], {"whole-node": NOW + 90})
+
+
+def test_walks_for_one_namespace_end_and_those_for_another_do_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(cycle_session, "MOST_ENDS", 2)
+    running = [runs(f"r{index}", f"n{index}", left=50.0 + index) for index in range(3)]
+    snapshot = cluster(*racks(count=1, nodes=3), running=running)
+    wanted = [
+        replace(small(f"g{index}", seconds=10.0, at=float(index), nodes=1 + index), key=key)
+        for index, key in enumerate(("a/0", "a/1", "b/0"))
+    ]
+    given = CycleInput(snapshot=snapshot, pending=tuple(wanted), policy=BACKFILL, now=NOW)
+    assert set(starts(decide(given))) == {"a/0", "a/1", "b/0"}
+    bounded = decide(replace(given, try_budget=100))
+    assert set(starts(bounded)) == {"a/0", "b/0"}
