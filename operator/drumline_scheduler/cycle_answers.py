@@ -87,11 +87,10 @@ def blocked_gangs(
         else:
             blocked[index] = explained(gang)
     for rejection, indices in alike.values():
-        gangs_alike = [pending.gangs[index] for index in indices]
-        with deciding(gangs_alike[0], Stage.EXPLAIN):
-            answers_alike = rejection.of_all(gangs_alike)
-        for index, each in zip(indices, answers_alike, strict=True):
-            blocked[index] = each
+        several = [pending.gangs[index] for index in indices]
+        with deciding(several[0], Stage.EXPLAIN):
+            for index, each in zip(indices, rejection.of_all(several), strict=True):
+                blocked[index] = each
     return [answer for answer in (*repairs, *blocked) if answer is not None]
 
 

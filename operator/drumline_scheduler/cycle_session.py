@@ -127,13 +127,7 @@ def open_session(
     # Pending gangs.
     running, strict = snapshot.admitted, policy.waiting is WaitingRule.STRICT
     unmet_demand = UnmetDemand(tree=cluster.quota.tree, strict=strict)
-    reservations = Reservations(
-        projection=projection,
-        running=running,
-        policy=policy,
-        now=now,
-        most_ends=None if cycle.try_budget is None else MOST_ENDS,
-    )
+    reservations = _reservations(cycle, projection=projection)
     kept.keep_if_same(cluster, cluster.shapes, cluster.quota.tree, pending, explain)
     session = CycleSession(
         policy=policy,
@@ -171,6 +165,16 @@ def open_session(
     candidates.exclude(projection.nominated)
     _recall_pending(session)
     return session
+
+
+def _reservations(cycle: CycleInput, *, projection: Projection) -> Reservations:
+    return Reservations(
+        projection=projection,
+        running=cycle.snapshot.admitted,
+        policy=cycle.policy,
+        now=cycle.now,
+        most_ends=None if cycle.try_budget is None else MOST_ENDS,
+    )
 
 
 def _deferral(cycle: CycleInput, *, pending: PendingGangs) -> Deferral:

@@ -19,7 +19,7 @@ Json = dict[str, Any]
 NOW: Final = 1_800_000_000.0
 _NAMES: Final = [f"{index:0>3}" + "x" * 40 for index in range(64)]
 LEVELS: Final = ("zone", "block", "rack", "pair")
-_ROLES: Final = [
+_ROLES: Final[list[Json]] = [
     {
         "name": f"r{index}",
         "nodes": 256,
@@ -165,7 +165,8 @@ def drawn(value: Any, path: str) -> int:
     if not path:
         return value if isinstance(value, int) else len(value)
     name, _, rest = path.partition(".")
-    inside = value.get(name.removesuffix("[]")) if isinstance(value, dict) else None
+    document: Json = value
+    inside: Any = document.get(name.removesuffix("[]"))
     if inside is None:
         return 0
     if name.endswith("[]"):

@@ -181,7 +181,9 @@ class GangGroups:
         for gang in waiting:
             if gang.group:
                 self._members.setdefault((gang.namespace, gang.group), []).append(gang)
-        self._running = running_groups(admitted) if self._members else frozenset()
+        self._running: frozenset[tuple[str, str]] = (
+            running_groups(admitted) if self._members else frozenset()
+        )
         self._class_of = class_of
         self._groups: dict[tuple[str, str], GangGroup] = {}
 
