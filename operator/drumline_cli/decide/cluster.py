@@ -21,6 +21,7 @@ from drumline.controller.jobs.conversion import job_of
 from drumline.controller.nodes.health_signals import health_of, set_standings, standings
 from drumline.controller.nodes.nodes import NodeCache
 from drumline.controller.state.cluster import ClusterCache
+from drumline.controller.state.snapshots import SnapshotBuilder
 from drumline.kube import codec, workloads
 from drumline.kube.device_codec import device_slice, device_taint_rule, resource_claim
 from drumline.kube.kinds import (
@@ -37,6 +38,7 @@ from drumline.kube.workload_kinds import OTHER_KINDS
 from drumline.kube.workload_views import WorkloadView
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.timestamps import parse_timestamp, timestamp
+from drumline.lifecycle.model.verdict import Schedulable
 from drumline.lifecycle.plan.acceptance import refusal_of
 from drumline.overview.rows import OverrideRow
 from drumline.scope import InstallationScope
@@ -109,6 +111,18 @@ class WrittenStart:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KnownJobs:
+    """The jobs of some manifests, so that they can be read again beside other objects."""
+
+    by_manifest: Mapping[int, tuple[ManifestDocument, Job]] = field(
+        default_factory=dict[int, tuple[ManifestDocument, Job]]
+    )
+    """Jobs with the manifest they were read from, by identity of the manifest."""
+    builder: SnapshotBuilder | None = None
+    """The builder of their gangs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterInput:
     """The input of one scheduling cycle."""
 
@@ -128,6 +142,7 @@ class ClusterInput:
     """Expected starts in the statuses of waiting jobs, by uid."""
     overrides: tuple[OverrideRow, ...] = ()
     """Jobs that may preempt within the guarantee of other queues, with their bills."""
+    known_jobs: KnownJobs = field(default_factory=KnownJobs, compare=False, repr=False)
 
 
 def read(
@@ -135,6 +150,7 @@ def read(
     *,
     installation: Installation = NOT_KNOWN,
     policy: Policy = DEFAULT_POLICY,
+    earlier: KnownJobs | None = None,
 ) -> ClusterInput:
     """Return the cluster that these objects make.
 
@@ -145,6 +161,8 @@ def read(
         manifests: the objects.
         installation: the settings of the operator.
         policy: policy of the operator, with the time for which it waits for pods that hang.
+        earlier: jobs of an earlier call with the same pools. Those of the same manifests are used
+            again.
 
     Raises:
         BadInput: the objects do not fit together.
@@ -159,11 +177,20 @@ def read(
     )
     # Phase 1: pass each accepted object to the caches, in the order of the files.
     placeholders: list[PodView] = []
+    read_jobs: dict[int, ManifestDocument] = {}
+    earlier = earlier or KnownJobs()
     for manifest in filter(installation.reads, known.values()):
+        same = earlier.by_manifest.get(id(manifest))
+        if same is not None and same[0] is manifest:
+            state.jobs.adopt(same[1])
+            read_jobs[id(manifest)] = manifest
+            continue
         try:
             if _asks_for_nodes(manifest):
                 placeholders.append(_decoded(manifest, codec.pod))
             _TAKE[manifest.kind](state, manifest)
+            if manifest.kind == TrainingJob.KIND:
+                read_jobs[id(manifest)] = manifest
         except BadInput as error:
             unreadable.append(str(error))
     # Phase 2: restore state that the operator keeps in statuses: budgets and interruptions.
@@ -175,6 +202,8 @@ def read(
     demands = known_demands(placeholders=placeholders, pools=state.pools.by_name, statuses=pools)
     jobs.update((job.uid, job) for job in state.jobs.all())
     # Phase 3: take the snapshot that a scheduling cycle would get.
+    if earlier.builder is not None:
+        state.scheduling.adopt(earlier.builder)
     try:
         snapshot, pending = state.scheduling.snapshot(now=as_of), tuple(state.scheduling.pending())
         snapshot = demands.shown_to(snapshot, now=as_of)
@@ -192,6 +221,20 @@ def read(
         overrides=bills_before(
             _stored_queues(known.values()), snapshot=snapshot, pending=pending, now=as_of
         ),
+        known_jobs=_known_jobs(state, read_jobs.values()),
+    )
+
+
+def _known_jobs(state: ClusterCache, manifests: Iterable[ManifestDocument]) -> KnownJobs:
+    """Return the jobs that were read without an error, with their manifests."""
+    jobs = ((each, state.jobs.get("/".join(each.namespaced_name))) for each in manifests)
+    return KnownJobs(
+        by_manifest={
+            id(each): (each, job)
+            for each, job in jobs
+            if job is not None and isinstance(job.verdict, Schedulable)
+        },
+        builder=state.scheduling,
     )
 
 

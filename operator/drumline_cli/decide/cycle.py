@@ -20,7 +20,11 @@ from drumline_contract import plain
 from drumline_scheduler.cycle import decide
 from drumline_scheduler.cycle_input import CycleInput
 from drumline_scheduler.decisions import Blocked
-from drumline_scheduler.forecast.expected_starts import ExpectedStart
+from drumline_scheduler.forecast.expected_starts import (
+    ExpectedStart,
+    KnownFutures,
+    expected_starts,
+)
 from drumline_scheduler.forecast.line_forecast import line_forecast
 from drumline_scheduler.forecast.lines import CANNOT_START
 from drumline_scheduler.model import Policy
@@ -33,6 +37,7 @@ def decided(
     forecast: bool,
     priced: bool = False,
     as_written: bool = False,
+    futures: KnownFutures | None = None,
 ) -> list[JobDecision]:
     """Return the decisions of the cycle, one row per affected job.
 
@@ -44,6 +49,7 @@ def decided(
         as_written: whether the objects are the cluster's own. Then a job that waits for the reason
             in its status keeps the expected start that the operator has written there. The operator
             knows the errors of its earlier forecasts.
+        futures: futures of an earlier call; these are used if they are the same.
     """
     now = cluster_input.as_of
     cycle = CycleInput(
@@ -52,7 +58,8 @@ def decided(
     decisions = decide(cycle)
     starts: dict[str, ExpectedStart] = {}
     if forecast and decisions.blocked:
-        made = line_forecast(cycle, blocked=decisions.blocked)
+        simulated = expected_starts(cycle, known=futures)
+        made = line_forecast(cycle, blocked=decisions.blocked, simulated=simulated)
         starts = {start.uid: start for start in made.starts}
         starts.update(cluster_input.node_demands.starts_after(decisions, now=now))
         if as_written:

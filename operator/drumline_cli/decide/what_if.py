@@ -19,6 +19,7 @@ from drumline_cli.decide.cycle import decided
 from drumline_cli.decide.job_decisions import JobDecision
 from drumline_cli.errors import BadInput
 from drumline_cli.manifests import ManifestDocument
+from drumline_scheduler.forecast.expected_starts import KnownFutures
 from drumline_scheduler.model import Policy
 
 # The invented job needs a name that is valid and easy to recognize.
@@ -99,6 +100,8 @@ class Baseline:
     seen: ClusterInput
     decisions: Mapping[str, JobDecision]
     policy: Policy
+    futures: KnownFutures
+    """The simulated futures. A question that does not change them uses them again."""
 
 
 def baseline(manifests: Sequence[ManifestDocument], *, policy: Policy) -> Baseline:
@@ -108,8 +111,11 @@ def baseline(manifests: Sequence[ManifestDocument], *, policy: Policy) -> Baseli
         BadInput: the objects do not fit together.
     """
     # The baseline is computed once, and answers to several questions share it.
-    seen = cluster.read(manifests, policy=policy)
-    return Baseline(manifests=manifests, seen=seen, decisions=_by_job(seen, policy), policy=policy)
+    seen, futures = cluster.read(manifests, policy=policy), KnownFutures()
+    decisions = _by_job(seen, policy, futures=futures)
+    return Baseline(
+        manifests=manifests, seen=seen, decisions=decisions, policy=policy, futures=futures
+    )
 
 
 def answer(known: Baseline, change: Change) -> WhatIfAnswer:
@@ -120,13 +126,13 @@ def answer(known: Baseline, change: Change) -> WhatIfAnswer:
     """
     # Phase 1: decide the changed cluster with the same policy.
     different = changed(known.manifests, change)
-    after = cluster.read(different, policy=known.policy)
+    after = cluster.read(different, policy=known.policy, earlier=known.seen.known_jobs)
     # Problems of the baseline are not caused by the change, so only new ones count.
     problem = next((text for text in after.unreadable if text not in known.seen.unreadable), None)
     if problem is not None:
         raise BadInput(problem)
     # Phase 2: compare both decisions by job. The job of the question comes first.
-    now, then = known.decisions, _by_job(after, known.policy)
+    now, then = known.decisions, _by_job(after, known.policy, futures=known.futures)
     asked = _asked(different, change)
     jobs: list[str] = [asked] if asked else []
     jobs += [*then, *now]
@@ -145,9 +151,11 @@ def answer(known: Baseline, change: Change) -> WhatIfAnswer:
     )
 
 
-def _by_job(seen: ClusterInput, policy: Policy) -> Mapping[str, JobDecision]:
+def _by_job(
+    seen: ClusterInput, policy: Policy, *, futures: KnownFutures
+) -> Mapping[str, JobDecision]:
     # Surplus gangs are part of their job, so a second row would look like a duplicate.
-    rows = decided(seen, policy, forecast=True)
+    rows = decided(seen, policy, forecast=True, futures=futures)
     return {row.job: row for row in rows if not row.surplus}
 
 

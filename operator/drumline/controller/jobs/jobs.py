@@ -104,6 +104,17 @@ class JobCache:
         known = shown is not None and shown.verdict == job.verdict
         return job.verdict.message if isinstance(job.verdict, Refusal) and not known else None
 
+    def adopt(self, job: Job) -> None:
+        """Take a job that another cache has read and judged, as if its object had been read here.
+
+        Raises:
+            ValueError: a job of this name is known already.
+        """
+        if job.key in self._shown:
+            raise ValueError(f"{job.key} is known already")
+        job = self._shown[job.key] = self._arrived(job, None)
+        self._changed(None, job)
+
     def settle(self, job: Job, verdict: Schedulable | Refusal) -> bool:
         """Store the verdict on this job's spec. Return False if the job has another spec now."""
         shown = self._shown.get(job.key)
@@ -227,7 +238,7 @@ class JobCache:
         else:
             self._last_second, self._last_arrival = job.created_at, 0
             arrival = 0
-        return replace(job, arrival=arrival) if arrival else job
+        return replace(job, arrival=arrival) if arrival != job.arrival else job
 
     def _with_verdict(self, job: Job, shown: Job | None) -> Job:
         """Add a verdict: the earlier one if nothing that it depends on changed, or a new one."""

@@ -293,6 +293,10 @@ class SnapshotBuilder:
         for by_uid in by_uids:
             by_uid.pop(uid, None)
 
+    def adopt(self, other: SnapshotBuilder) -> None:
+        """Use the gangs of another builder as far as they are made of the same values."""
+        self._gangs = {**other._gangs, **self._gangs}
+
     def learn_requests(self, pod: PodView) -> None:
         """Learn from a new pod the requests that admission adds to its job's pods.
 

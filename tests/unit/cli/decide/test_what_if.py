@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from drumline_cli.decide import what_if
+from drumline_cli.decide.cluster import KnownJobs
 from drumline_cli.decide.cycle import read_policy
 from drumline_cli.decide.job_decisions import JobVerdict
 from drumline_cli.decide.live_objects import documents
@@ -17,9 +20,12 @@ from drumline_cli.decide.what_if import (
     WhatIfAnswer,
 )
 from drumline_cli.errors import BadInput
+from drumline_scheduler.forecast.expected_starts import LINE, KnownFutures
 from tests.unit.cli.decide.test_command import Json, a_class, a_job, a_node, a_pool, a_queue
 
 NOW = 1_795_500_000.0
+LATER = NOW + 86_400.0
+"""All jobs of the objects are older."""
 RUNS = {
     "phase": "Running",
     "generation": 1,
@@ -154,3 +160,38 @@ def test_one_job_more_comes_from_a_namespace_that_the_queue_takes() -> None:
 def test_a_question_about_nothing_is_refused(change: Change, words: str) -> None:
     with pytest.raises(BadInput, match=words):
         asked(change)
+
+
+def a_line(waiting: int) -> what_if.Baseline:
+    """A job runs on one of two nodes, and some more wait for its quota."""
+    objects = (
+        *(a_node(f"n{number}") for number in (1, 2)),
+        a_pool(),
+        a_queue(8, namespaces=["team"]),
+        a_class("urgent", 1000),
+        a_job("runs", status=RUNS),
+        *(a_job(f"waits-{number}") for number in range(waiting)),
+    )
+    return what_if.baseline(documents(objects, as_of=LATER), policy=read_policy(None))
+
+
+def test_an_answer_is_the_same_when_nothing_of_the_baseline_is_used_again() -> None:
+    known = a_line(3)
+    bare = replace(known, seen=replace(known.seen, known_jobs=KnownJobs()))
+    for change in (
+        MoreQuota(queue="q", pool="h100", gpus=8),
+        OtherSize(job="team/waits-2", nodes=2),
+        OtherSize(job="team/runs", nodes=1),
+        NewJob(queue="q", nodes=1, gpus_per_node=8, priority="urgent"),
+        NewJob(queue="q", nodes=1, gpus_per_node=4),
+    ):
+        fresh = what_if.answer(replace(bare, futures=KnownFutures()), change)
+        assert what_if.answer(known, change) == fresh
+
+
+def test_a_job_at_the_end_of_a_long_line_changes_no_simulated_future() -> None:
+    known = a_line(LINE + 1)
+    made_of = known.futures.made_of
+    last = what_if.answer(known, NewJob(queue="q", nodes=1, gpus_per_node=8)).changed[0]
+    assert last.then is not None
+    assert known.futures.made_of is made_of
