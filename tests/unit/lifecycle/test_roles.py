@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from drumline.controller.jobs.conversion import added_requests, gang_of
+from drumline.controller.jobs.conversion import added_requests, gang_of, planned_requests
 from drumline.controller.workloads.admitted import admitted_of, positions_of
 from drumline.lifecycle.incidents.gpu_seconds import account_at
 from drumline.lifecycle.manifests.pod_settings import PodSettings
@@ -106,7 +106,10 @@ def test_the_scheduler_sees_roles_with_their_own_requests() -> None:
     # where they wait for the gang, an init container does
     assert gang_of(a_gang(LAUNCHER), priority=0).roles[0].per_pod.cpu_millis == 500
     # what admission adds is counted from what that pod was to have
-    assert added_requests(job, {"cpu": 3100}, index=3) == Resources(cpu_millis=100)
+    pod = role_pod(job.spec, 3)
+    assert pod is not None
+    planned = planned_requests(job, pod.role)
+    assert added_requests(planned, {"cpu": 3100}) == Resources(cpu_millis=100)
 
 
 def test_an_admitted_gang_shows_the_scheduler_its_places_in_its_order() -> None:

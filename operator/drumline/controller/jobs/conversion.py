@@ -19,7 +19,7 @@ from drumline.lifecycle.model.chains import FREE, Standing
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.layout_groups import layout_slices
 from drumline.lifecycle.model.members import base_size
-from drumline.lifecycle.model.roles import gang_gpus, role_pod, role_pods
+from drumline.lifecycle.model.roles import gang_gpus, role_pods
 from drumline.lifecycle.model.sizes import sizes_of
 from drumline.lifecycle.model.timestamps import parse_timestamp
 from drumline.lifecycle.model.verdict import Refusal, Schedulable
@@ -174,7 +174,7 @@ def gang_of(
         uid=job.uid,
         queue=spec.queue,
         nodes=spec.nodes,
-        per_pod=_per_pod(job, pool=pool) + added,
+        per_pod=planned_requests(job, pool=pool) + added,
         queued_at=job.queued_after(predecessors.ended_at),
         priority=priority,
         pool=spec.gpu_pool,
@@ -257,7 +257,9 @@ def _tolerations(
 
 def _roles(job: Job, added: Resources, *, pool: GpuPoolSpec | None) -> tuple[Role, ...]:
     return tuple(
-        Role(name=role.name, pods=role.nodes, per_pod=_per_pod(job, role, pool=pool) + added)
+        Role(
+            name=role.name, pods=role.nodes, per_pod=planned_requests(job, role, pool=pool) + added
+        )
         for role in job.spec.roles or ()
     )
 
@@ -278,18 +280,15 @@ def _seconds(time: str) -> float:
         return 0.0
 
 
-def added_requests(job: Job, seen: Mapping[str, int], *, index: int = 0) -> Resources:
+def added_requests(planned: Resources, seen: Mapping[str, int]) -> Resources:
     """Return the requests that admission added to a pod: sidecars, defaults, overhead.
 
     Counts CPU, memory and ephemeral storage only. The job's spec decides all other requests.
 
     Args:
-        job: job of the pod.
+        planned: requests of the pod that the spec states (`planned_requests`).
         seen: requests of the pod in the API server. CPU in thousandths of a core.
-        index: index of the pod.
     """
-    role = role_pod(job.spec, index)
-    planned = _per_pod(job, None if role is None else role.role)
     return Resources(
         cpu_millis=max(0, seen.get("cpu", 0) - planned.cpu_millis),
         memory_bytes=max(0, seen.get("memory", 0) - planned.memory_bytes),
@@ -297,7 +296,7 @@ def added_requests(job: Job, seen: Mapping[str, int], *, index: int = 0) -> Reso
     )
 
 
-def _per_pod(
+def planned_requests(
     job: Job, role: RoleSpec | None = None, *, pool: GpuPoolSpec | None = None
 ) -> Resources:
     """Return one pod's requests as the kubelet counts them.

@@ -16,7 +16,12 @@ from drumline.controller.informers.namespaces import NamespaceCache
 from drumline.controller.informers.specs import PriorityCache, SpecCache
 from drumline.controller.informers.volumes import VolumeCache, attachable
 from drumline.controller.jobs.chains import Chains
-from drumline.controller.jobs.conversion import added_requests, effective_priority, gang_of
+from drumline.controller.jobs.conversion import (
+    added_requests,
+    effective_priority,
+    gang_of,
+    planned_requests,
+)
 from drumline.controller.jobs.jobs import JobCache
 from drumline.controller.nodes.conversion import pool_of
 from drumline.controller.nodes.interruptions import Interruptions
@@ -45,12 +50,15 @@ from drumline.controller.workloads.workloads import Workloads
 from drumline.kube.views import PodView
 from drumline.lifecycle.model.chains import Standing
 from drumline.lifecycle.model.job import Job
+from drumline.lifecycle.model.roles import role_pod
 from drumline.lifecycle.model.verdict import Verdict
 from drumline.lifecycle.plan.acceptance import is_queued, refusal_for
 from drumline.lifecycle.plan.start_check import failed_start_of
 from drumline.scope import InstallationScope
 from drumline_api.base import LABEL_INDEX, LABEL_JOB
 from drumline_api.gpupool import GpuPoolSpec
+from drumline_api.role import RoleSpec
+from drumline_api.trainingjob import TrainingJobSpec
 from drumline_api.trainingqueue import TrainingQueueSpec
 from drumline_contract import Progress
 from drumline_scheduler.model import Admitted, Gang, Snapshot, Toleration, VolumeReach
@@ -184,6 +192,8 @@ class SnapshotBuilder:
         """Time at which a job with places was first seen to leave, by uid."""
         self._added: dict[str, Resources] = {}
         """Requests that admission adds to each pod of a job, by uid of the job."""
+        self._planned: tuple[TrainingJobSpec, RoleSpec | None, Resources] | None = None
+        """The spec, the role and the requests that `learn_requests` needed last."""
         self._remaining = RemainingPods(
             jobs=sources.jobs,
             pods=sources.pods,
@@ -308,13 +318,25 @@ class SnapshotBuilder:
             return
         try:
             index = int(pod.labels.get(LABEL_INDEX, "0"))
-            added = added_requests(job, pod.requests, index=index)
+            added = added_requests(self._planned_of(job, index=index), pod.requests)
         except Exception:  # noqa: BLE001 - one bad job must not stop the cache; `_gang` notes it
             return
         if added == NOTHING:
             self._added.pop(job.uid, None)
         else:
             self._added[job.uid] = added
+
+    def _planned_of(self, job: Job, *, index: int) -> Resources:
+        """Return the requests that a job's spec states for its pod with this index.
+
+        A list has the pods of a gang one after the other, and most of them are equal.
+        """
+        position = role_pod(job.spec, index)
+        role = None if position is None else position.role
+        known = self._planned
+        if known is None or known[0] is not job.spec or known[1] is not role:
+            known = self._planned = (job.spec, role, planned_requests(job, role))
+        return known[2]
 
     def tidy(self) -> None:
         """Forget deleted jobs whose pods are gone, as each snapshot does."""
