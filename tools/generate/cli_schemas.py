@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import msgspec
 
+from drumline.overview.rows import OverrideRow
 from drumline_cli.decide.alternatives import Alternative
 from drumline_cli.decide.command import DecidedCycle
 from drumline_cli.decide.job_decisions import JobDecision, NewNodes, NodesNeeded
@@ -54,7 +55,7 @@ _PARTS: Final[tuple[type, ...]] = (
     FindingRow,
     *(IncidentReport, RecoveryStage, GpuSecondsShare, RestartBudget, TimelineSpan),
     *(EventRow, SummaryRow, GpuSecondsLoss, StepPoint, ComputePoint, ContinuedPrompts),
-    *(JobDecision, NodesNeeded, NewNodes, Alternative),
+    *(JobDecision, NodesNeeded, NewNodes, Alternative, OverrideRow),
     Difference,
     *(CapturedCycle, ChangedJob),
 )

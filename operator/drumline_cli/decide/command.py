@@ -46,7 +46,7 @@ class DecidedCycle(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     verdicts: Sequence[JobDecision]
     unreadable: tuple[str, ...]
     remarks: tuple[str, ...]
-    overrides: tuple[OverrideRow, ...] = ()
+    overrides: tuple[OverrideRow, ...]
 
 
 def as_json(cluster_input: ClusterInput, decisions: Sequence[JobDecision]) -> str:
