@@ -60,7 +60,7 @@ def has_quota(quota: Json | None) -> bool:
     return "hard" in (quota or {}).get("status", {})
 
 
-@pytest.mark.parametrize("obstacle", ["quota", "claim", "limit range"])
+@pytest.mark.parametrize("obstacle", ["quota", "claim", "limit range", "default limits"])
 def test_a_job_that_would_be_refused_evicts_nobody_and_fails_with_the_remedy(
     site: Site, low: str, obstacle: str
 ) -> None:
@@ -71,6 +71,12 @@ def test_a_job_that_would_be_refused_evicts_nobody_and_fails_with_the_remedy(
         word = "ResourceQuota few"
     elif obstacle == "claim":
         template, word = MOUNTED, "dta"
+    elif obstacle == "default limits":  # only admission adds what the quota counts
+        site.kube.create(named(site, "ResourceQuota", {"hard": {"limits.cpu": "7"}}))
+        site.kube.wait("resourcequotas", "few", site.namespace, has_quota)
+        limits = [{"type": "Container", "default": {"cpu": "2", "memory": "2Gi"}}]
+        site.kube.create(named(site, "LimitRange", {"limits": limits}))
+        word = "limits.cpu needs 8"
     else:
         limits = [{"type": "Container", "max": {"memory": "64Mi"}}]
         site.kube.create(named(site, "LimitRange", {"limits": limits}))

@@ -110,23 +110,33 @@ class StartCheck:
         if claim is not None or not kinds:
             return StartFacts(claim=claim)
         # One pod for all: pods of a job differ in numbers that quotas add up.
-        refusal, added = await self._dry_run(job, kinds[0][1])
-        specs = _specs(kinds)
+        refusal, admitted, own_limits = await self._dry_run(job, kinds[0][1])
+
+        def specs_of(pods: list[tuple[int, Json]]) -> list[tuple[int, builtin.PodSpec]]:
+            return _specs((n, with_limits(pod)) for n, pod in pods) if own_limits else _specs(pods)
+
+        specs = specs_of(kinds)
+        planned = specs[0][1]
+        seen = planned if admitted is None else admitted
+        # Admission adds sidecars, overhead and the LimitRange's defaults, for leaving pods too.
+        requests = _added(pod_requests(seen), pod_requests(planned))
+        limits = _added(pod_limits(seen), pod_limits(planned))
+
+        def amounts(pods: Iterable[tuple[int, builtin.PodSpec]]) -> Amounts:
+            return quota_amounts(
+                (count, _sum(pod_requests(spec), requests), _sum(pod_limits(spec), limits))
+                for count, spec in pods
+            )
+
         # Quota that leaving jobs of the namespace release counts as free.
-        going = [each for other in leaving for each in _specs(self._kinds_of_pods(other))]
-        with_it = [each for other in beside for each in _specs(self._kinds_of_pods(other))]
-        requested = quota_amounts(
-            (count, _sum(pod_requests(spec), added), pod_limits(spec))
-            for count, spec in (*specs, *with_it)
-        )
+        going = [each for other in leaving for each in specs_of(self._kinds_of_pods(other))]
+        with_it = [each for other in beside for each in specs_of(self._kinds_of_pods(other))]
         return StartFacts(
             missing_secrets=await self._missing_secrets(job, kinds[0][1]),
             refusal=refusal,
-            quotas=await self._quotas(job, specs[0][1]),
-            requested=requested,
-            freed=quota_amounts(
-                (count, pod_requests(spec), pod_limits(spec)) for count, spec in going
-            ),
+            quotas=await self._quotas(job, seen),
+            requested=amounts([*specs, *with_it]),
+            freed=amounts(going),
             replaces=replaces,
         )
 
@@ -149,32 +159,32 @@ class StartCheck:
         ]
         return [(count, pods[0]) for count, pods in made if pods]
 
-    async def _dry_run(self, job: Job, pod: Json) -> tuple[str, Amounts]:
-        """Return the API server's rejection of a pod, or the requests that admission adds."""
+    async def _dry_run(self, job: Job, pod: Json) -> tuple[str, builtin.PodSpec | None, bool]:
+        """Return the API server's rejection of a pod, or the pod's spec as it is admitted.
+
+        The third value is true if the pod needs limits of its own.
+        """
         metadata = {key: value for key, value in pod["metadata"].items() if key != "name"}
         metadata["generateName"] = f"{job.name}-"  # the name may still be a leaving pod's
         body = {**pod, "metadata": metadata}
         try:
-            answer = await self._admitted(body, namespace=job.namespace)
+            answer, own_limits = await self._admitted(body, namespace=job.namespace)
         # A webhook without support for dry runs says nothing about the job.
         except (Forbidden, Invalid) as error:
             if "does not support dry run" in error.message:
-                return "", {}
-            return error.message[:_MAX_WORDS], {}
-        admitted = pod_requests(msgspec.json.decode(answer, type=builtin.Pod).spec)
-        planned = pod_requests(msgspec.convert(pod["spec"], builtin.PodSpec))
-        more = {name: count - planned.get(name, 0) for name, count in admitted.items()}
-        return "", {name: count for name, count in more.items() if count > 0}
+                return "", None, False
+            return error.message[:_MAX_WORDS], None, False
+        return "", msgspec.json.decode(answer, type=builtin.Pod).spec, own_limits
 
-    async def _admitted(self, body: Json, *, namespace: str) -> bytes:
-        """Return the pod as it would be admitted, with its own limits if it needs them."""
+    async def _admitted(self, body: Json, *, namespace: str) -> tuple[bytes, bool]:
+        """Return the pod as it would be admitted, and whether it needs limits of its own."""
         try:
-            return await writes.dry_run(self._client, PODS, body=body, namespace=namespace)
+            return await writes.dry_run(self._client, PODS, body=body, namespace=namespace), False
         except Invalid as error:
             if not wants_limits(error.message):
                 raise
         body = with_limits(body)
-        return await writes.dry_run(self._client, PODS, body=body, namespace=namespace)
+        return await writes.dry_run(self._client, PODS, body=body, namespace=namespace), True
 
     async def _quotas(self, job: Job, spec: builtin.PodSpec) -> tuple[QuotaFacts, ...]:
         try:
@@ -206,6 +216,11 @@ def _specs(kinds: Iterable[tuple[int, Json]]) -> list[tuple[int, builtin.PodSpec
 
 def _pull_secrets(pod: Json) -> Iterable[str]:
     return [each["name"] for each in pod["spec"].get("imagePullSecrets", []) if each.get("name")]
+
+
+def _added(admitted: Amounts, planned: Amounts) -> Amounts:
+    more = {name: count - planned.get(name, 0) for name, count in admitted.items()}
+    return {name: count for name, count in more.items() if count > 0}
 
 
 def _sum(requests: Amounts, added: Amounts) -> Amounts:
