@@ -4,7 +4,8 @@ Containers run together, so their requests are added. Init containers run one af
 the largest counts. An init container that restarts always (a sidecar, KEP-753) runs beside all
 later ones. Requests of the pod as a whole (KEP-2837) replace the sum for their resources. The
 runtime's overhead is added. During an in-place resize, the maximum of the spec and the allocated
-and actuated requests counts.
+and actuated requests counts. The spec of a resize that does not fit the node (Infeasible) does not
+count: the kubelet does not carry it out.
 """
 
 from __future__ import annotations
@@ -38,9 +39,7 @@ def pod_requests(spec: PodSpec, status: PodStatus | None = None) -> Amounts:
         ValueError: a request is not a valid quantity.
     """
     # Order as in `PodRequests` of k8s.io/component-helpers: containers, resize, overhead.
-    together = _sum(spec, _requests)
-    if status is not None:
-        _raise_to(together, _held_beside(spec, status))
+    together = _sum(spec, _requests) if status is None else _held(spec, status)
     if spec.overhead:
         # The overhead comes last: pod-level requests do not include it.
         _add(together, _parsed(spec.overhead))
@@ -75,7 +74,10 @@ def pod_limits(spec: PodSpec) -> Amounts:
     Raises:
         ValueError: a limit is not a valid quantity.
     """
-    return _sum(spec, lambda container: container.resources.limits)
+    limits = _sum(spec, lambda container: container.resources.limits)
+    # Overhead counts only for resources that are limited.
+    _add(limits, {name: n for name, n in _parsed(spec.overhead).items() if name in limits})
+    return limits
 
 
 def _sum(spec: PodSpec, part: _Part) -> Amounts:
@@ -91,8 +93,8 @@ def _sum(spec: PodSpec, part: _Part) -> Amounts:
     return together
 
 
-def _held_beside(spec: PodSpec, status: PodStatus) -> Amounts:
-    """Return the allocated and actuated requests. They are larger while a pod shrinks.
+def _held(spec: PodSpec, status: PodStatus) -> Amounts:
+    """Return the sum of the requests, with the allocated and actuated ones during a resize.
 
     https://github.com/kubernetes/enhancements/tree/master/keps/sig-node/1287-in-place-update-pod-resources
     """
@@ -100,14 +102,23 @@ def _held_beside(spec: PodSpec, status: PodStatus) -> Amounts:
     seen |= {each.name: each for each in (status.init_container_statuses or ())}
     # The common case: no resize is pending, and the sum needs no second pass.
     if not any(each.allocated_resources or each.resources for each in seen.values()):
-        return {}
+        return _sum(spec, _requests)
+    infeasible = any(
+        (each.type, each.status, each.reason) == ("PodResizePending", "True", "Infeasible")
+        for each in status.conditions or ()
+    )
 
     def held(container: Container) -> Quantities | None:
         shown = seen.get(container.name)
+        if shown is None or not (shown.allocated_resources or shown.resources):
+            return container.resources.requests
         most = _parsed(container.resources.requests)
-        if shown is not None:
-            _raise_to(most, _parsed(shown.allocated_resources))
-            _raise_to(most, _parsed(shown.resources.requests if shown.resources else None))
+        taken = _parsed(shown.allocated_resources)
+        _raise_to(taken, _parsed(shown.resources.requests if shown.resources else None))
+        if infeasible:
+            most |= taken
+        else:
+            _raise_to(most, taken)
         # CPU is in thousandths here, and `_sum` parses quantities. The suffix keeps the unit.
         return {name: f"{count}m" if name == CPU else count for name, count in most.items()}
 

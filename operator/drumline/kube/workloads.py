@@ -190,11 +190,19 @@ def _defaulted(spec: builtin.PlacedPodSpec) -> builtin.PlacedPodSpec:
     The API server writes these defaults into pods, not into templates (SetDefaults_Pod in
     pkg/apis/core/v1/defaults.go).
     """
-    return structs.replace(
+    defaulted = structs.replace(
         spec,
         containers=list(map(_container, spec.containers)),
         init_containers=list(map(_container, spec.init_containers or ())),
     )
+    if spec.resources is None:
+        return defaulted
+    # A limit of the pod becomes its request only where no container requests the resource.
+    asked = pod_requests(structs.replace(defaulted, resources=None, overhead=None))
+    limits = {name: n for name, n in (spec.resources.limits or {}).items() if name not in asked}
+    requests = {**limits, **(spec.resources.requests or {})}
+    resources = builtin.ResourceRequirements(requests=requests)
+    return structs.replace(defaulted, resources=resources)
 
 
 def _container(container: builtin.Container) -> builtin.Container:

@@ -90,9 +90,20 @@ def test_the_larger_figure_counts_while_a_resize_is_pending(
     assert pod_requests(spec, _shown(**status)) == {"memory": expected << 30, "cpu": 500}
 
 
+@pytest.mark.parametrize(("reason", "expected"), [("Infeasible", 5), ("Deferred", 900)])
+def test_a_resize_that_never_fits_does_not_fill_the_node(reason: str, expected: int) -> None:
+    spec = msgspec.convert({"containers": [_asks(memory="900Gi"), {"name": "new"}]}, PodSpec)
+    held = {"name": "any", "allocatedResources": {"memory": "5Gi"}}
+    pending = {"type": "PodResizePending", "status": "True", "reason": reason}
+    status = msgspec.convert({"containerStatuses": [held], "conditions": [pending]}, PodStatus)
+    assert pod_requests(spec, status) == {"memory": expected << 30}
+
+
 def test_limits_are_summed_as_requests_are() -> None:
     def limited(cpu: str) -> dict[str, Any]:
         return {"name": "any", "resources": {"limits": {"cpu": cpu}}}
 
     raw = {"containers": [limited("1"), limited("2")], "initContainers": [limited("4")]}
     assert pod_limits(msgspec.convert(raw, PodSpec)) == {"cpu": 4000}
+    overhead = {"overhead": {"cpu": "250m", "memory": "1Gi"}}
+    assert pod_limits(msgspec.convert(raw | overhead, PodSpec)) == {"cpu": 4250}

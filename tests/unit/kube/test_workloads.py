@@ -70,6 +70,15 @@ def test_quantities_of_a_job_set_may_be_integers() -> None:
     assert shape.requests == {"nvidia.com/gpu": 4, "cpu": 2000}
 
 
+def test_limits_of_a_pod_become_requests_where_no_container_has_them() -> None:
+    pod = {
+        "containers": [{"resources": {"requests": {"cpu": 2}}}],
+        "resources": {"limits": {"cpu": 8, "memory": 64}},
+    }
+    (shape,) = view(job_set_of([{"pod": pod}])).shapes
+    assert shape.requests == {"cpu": 2000, "memory": 64}
+
+
 def test_pods_that_have_succeeded_are_none_that_will_run() -> None:
     def pods(body: dict[str, Any], **status: Any) -> list[int]:
         return [shape.pods for shape in view({**body, "status": status}).shapes]
