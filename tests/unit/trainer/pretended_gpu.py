@@ -141,7 +141,7 @@ class PretendedGpu(TorchDispatchMode):
         if isinstance(made, Tensor) and name in ("_to_copy", "clone") and not target and given:
             return made
         if _writes(func):
-            return args[0]
+            return kwargs.get("out", args[0])
         return tree_map(lambda part: OnGpu(part) if isinstance(part, Tensor) else part, made)
 
     def _target(self, kwargs: Mapping[str, Any], here: Sequence[Tensor]) -> bool:

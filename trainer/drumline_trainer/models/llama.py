@@ -167,8 +167,6 @@ class Llama(Decoder):
     def __init__(self, config: ModelConfig) -> None:
         norm = nn.RMSNorm(config.hidden_size, eps=config.norm_epsilon)
         super().__init__(config, layer=LlamaLayer, norm=norm)
-        self._tables: dict[tuple[object, ...], Rotary] = {}
-        """The newest tables of sequences without documents, by shape, type and device."""
 
     def forward(self, inputs: Tensor, documents: Documents | None = None) -> Tensor:
         """Run the stage: tokens [batch, sequence] or hidden states in, logits or hidden states out.
@@ -183,15 +181,8 @@ class Llama(Decoder):
         if documents is not None and self.config.experts:
             documents = documents.at(self.positions(x_BSD))
         # Tables are computed once per forward pass and passed to all layers.
-        rotary = self._kept_rotary(x_BSD) if documents is None else self._rotary(x_BSD, documents)
+        rotary = self._rotary(x_BSD, documents)
         return self.logits(self.layer_loop(self.layers.values(), x_BSD, rotary, documents))
-
-    def _kept_rotary(self, x_BSD: Tensor) -> Rotary:
-        """Return the tables of undivided sequences, which are the same in every forward pass."""
-        key = (x_BSD.shape[1], x_BSD.dtype, x_BSD.device)
-        if key not in self._tables:
-            self._tables = {key: self._rotary(x_BSD, None)}
-        return self._tables[key]
 
     def _rotary(self, x_BSD: Tensor, documents: Documents | None) -> Rotary:
         config, turned = self.config, self.config.features_turned
