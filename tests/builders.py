@@ -155,6 +155,8 @@ def pod_manifest(job: Job, *, index: int, gpus: PoolGpus, settings: PodSettings)
     return manifest
 
 
-async def may_start(job: Job, *, replaces: bool, leaving: object) -> StartRefusal | None:
+async def may_start(
+    job: Job, *, replaces: bool, leaving: object, beside: object
+) -> StartRefusal | None:
     """A check of a start to which nothing is known to object."""
-    del job, replaces, leaving
+    del job, replaces, leaving, beside

@@ -29,7 +29,7 @@ def test_without_explanations_the_same_is_decided(part: int) -> None:
         assert replace(silent, blocked=()) == replace(explained, blocked=()), seed
         named = zip(silent.blocked, explained.blocked, strict=True)
         fewer += sum(len(a.blockers) < len(b.blockers) for a, b in named)
-    assert fewer > 10
+    assert fewer > 3
 
 
 def _bare(blocked: tuple[Blocked, ...]) -> list[Blocked]:

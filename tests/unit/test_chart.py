@@ -129,9 +129,11 @@ def test_every_kind_and_name(defaults: list[Json]) -> None:
         ("ServiceAccount", "drumline-operator"),
         ("ValidatingAdmissionPolicy", "drumline-operator-created"),
         ("ValidatingAdmissionPolicy", "drumline-operator-pods"),
+        ("ValidatingAdmissionPolicy", "drumline-operator-queue-overrides"),
         ("ValidatingAdmissionPolicy", "trainingjobs.drumline.dev"),
         ("ValidatingAdmissionPolicyBinding", "drumline-operator-created"),
         ("ValidatingAdmissionPolicyBinding", "drumline-operator-pods"),
+        ("ValidatingAdmissionPolicyBinding", "drumline-operator-queue-overrides"),
         ("ValidatingAdmissionPolicyBinding", "trainingjobs.drumline.dev"),
     ]
 

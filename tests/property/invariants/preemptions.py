@@ -63,7 +63,8 @@ def _wrong(
 
     asks, shares = RunningGang(gang=gang, gpus=_asked(preemption, gang=gang)), shares_with(before)
     evicted = [victim for victim in preemption.victims if victim.why is not VictimReason.MOVED]
-    if not evicted:
+    # A member of a group may take free room, while other members evict.
+    if not evicted and (preemption.victims or gang.group):
         problem = shares.holding(gang.queue, asks.gpus).problem(gang.queue, before=shares)
         return [f"{preemption.key}: {problem}"] if problem and asks.gpus else []
     run_of = {run.gang.uid: run for run in before}
