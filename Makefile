@@ -29,7 +29,7 @@ check: setup  ## lint, types and unit tests of what differs from main, in a minu
 lint: setup  ## style, types, imports between packages, prose, links of the documents
 	@$(PYTHON) -m tools.lint
 
-test: setup  ## every feature, 22 minutes on two cores; PART="unit e2e" for some parts
+test: setup  ## every feature, 13 minutes on two cores; PART="unit e2e" for some parts
 	@$(PYTHON) -m tools.suite $(PART)
 
 test-slice: setup  ## types, and a seeded share of the tests that `make test` leaves out; CI runs both
