@@ -119,7 +119,11 @@ def divided(
     """
     spend(len(bins) * mix.pairs)
     # 1. What halves, quarters and so on hold: a row by combination for each.
-    rows = [[_most(bin_, size=len(mix.combinations)) for bin_ in bins]]
+    equal: dict[int, Counts] = {}
+    for bin_ in bins:
+        if id(bin_.options) not in equal:
+            equal[id(bin_.options)] = _most(bin_, size=len(mix.combinations))
+    rows = [[equal[id(bin_.options)] for bin_ in bins]]
     first, second, begins = mix.sums
     while len(rows[-1]) > 1:
         pairs = zip(rows[-1][::2], rows[-1][1::2], strict=False)
@@ -148,14 +152,16 @@ def _choices(*, bins: Sequence[Bin], targets: Sequence[int], pods: int) -> list[
     """Return the options for divided role pods. Main pods alone use as few bins as possible."""
     choices: list[BinChoice] = []
     idle: list[BinChoice] = []
+    roomiest: dict[tuple[int, int], BinOption | None] = {}
     for bin_, roles in zip(bins, targets, strict=True):
-        options = [option for option in bin_.options if option.roles == roles]
-        if not options:
-            continue
-        choice = BinChoice(
-            identity=bin_.identity, option=max(options, key=lambda option: option.room)
-        )
-        (choices if roles else idle).append(choice)
+        # Bins with the same options and role pods share the search.
+        key = id(bin_.options), roles
+        if key not in roomiest:
+            options = (option for option in bin_.options if option.roles == roles)
+            roomiest[key] = max(options, key=lambda option: option.room, default=None)
+        option = roomiest[key]
+        if option is not None:
+            (choices if roles else idle).append(BinChoice(identity=bin_.identity, option=option))
     pods -= sum(choice.option.room for choice in choices)
     for choice in sorted(idle, key=lambda choice: -choice.option.room):
         if pods <= 0:

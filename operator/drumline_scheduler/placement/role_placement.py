@@ -76,10 +76,29 @@ class RolePlacer:
         over, unit = self.packer.spread_depth, self.packer.spread_unit
         row = self.index.tree.domain_of[over]
         span = self.index.tree.span(*domain)
-        ids = range(row[span.start], row[span.stop - 1] + 1)
+        # Equal domains share their options: a frontier may have hundreds of entries.
+        parts_of: defaultdict[tuple[Frontier, bool], list[int]] = defaultdict(list)
+        for i in range(row[span.start], row[span.stop - 1] + 1):
+            parts_of[tuple(self.frontiers.frontier(over, i)), self._is_labelled(over, i)].append(i)
+
+        # A domain counts as used only with main pods, not with role pods alone.
+        alone = {
+            key: [
+                BinOption(roles=roles, counts=False, room=0)
+                for roles, room in enumerate(key[0])
+                if roles and room >= 0
+            ]
+            for key in parts_of
+        }
 
         def share_out(low: int, high: int) -> list[BinChoice]:
-            parts = [self._level_part(over, i, low=low * unit, high=high * unit) for i in ids]
+            parts: list[Bin] = []
+            for (frontier, labelled), ids in parts_of.items():
+                options = alone[frontier, labelled]
+                if labelled:
+                    options = [*options, *_main_options(frontier, low=low * unit, high=high * unit)]
+                parts += [Bin(identity=i, options=options) for i in ids]
+            parts.sort(key=lambda part: part.identity)
             mix = self.frontiers.mix
             return fewest(mix=mix, bins=parts, target=target, pods=pods) or []
 
@@ -106,29 +125,14 @@ class RolePlacer:
             self._descend(placement, part, target=share.option.roles, pods=main)
         return True
 
-    def _level_part(self, depth: int, identity: int, *, low: int, high: int) -> Bin:
-        """Return a domain of the balanced level as a bin.
-
-        It counts as used only with main pods, not with role pods alone.
-        """
-        frontier = self.frontiers.frontier(depth, identity)
+    def _is_labelled(self, depth: int, identity: int) -> bool:
+        """Return whether main pods may be spread over a domain of the balanced level."""
         tree = self.index.tree
         levels = {
             depth,
             *(min(slice_level.depth, depth) for slice_level in self.packer.slice_levels),
         }
-        known = all(tree.usable(depth, within=level)[identity] for level in levels)
-        options = [
-            BinOption(roles=roles, counts=False, room=0)
-            for roles, room in enumerate(frontier)
-            if roles and room >= 0
-        ]
-        options += [
-            BinOption(roles=roles, counts=True, room=min(room, high))
-            for roles, room in enumerate(frontier)
-            if known and room >= low
-        ]
-        return Bin(identity=identity, options=options)
+        return all(tree.usable(depth, within=level)[identity] for level in levels)
 
     def _descend(
         self, placement: RolePlacement, domain: tuple[int, int], *, target: int, pods: int
@@ -218,6 +222,15 @@ class RolePlacer:
             if roles and room >= 0
         ]
         return Bin(identity=ordinal, options=options)
+
+
+def _main_options(frontier: Frontier, *, low: int, high: int) -> Sequence[BinOption]:
+    """Return the options of a domain of the balanced level with main pods."""
+    return [
+        BinOption(roles=roles, counts=True, room=min(room, high))
+        for roles, room in enumerate(frontier)
+        if room >= low
+    ]
 
 
 def _last(numbers: Sequence[int], holds: Callable[[int], bool]) -> int:
