@@ -68,8 +68,7 @@ def with_overrides(
             holders[held.pool, held.gang.queue] += held.gpus
     for gang in pending:
         if gang.override is not None and gang.nominated:
-            size = len(gang.nominated) - gang.extras
-            holders[gang.nominated_pool, gang.queue] += gang.gpus_at(size)
+            holders[gang.nominated_pool, gang.queue] += _kept_gpus(gang)
     snapshot = replace(snapshot, admitted=admitted)
     return AppliedOverrides(
         snapshot=replace(snapshot, queues=_moved_quota(snapshot, holders=holders, pending=pending)),
@@ -153,6 +152,11 @@ def _usage(admitted: Iterable[Admitted]) -> Counter[tuple[str, str]]:
     return used
 
 
+def _kept_gpus(gang: Gang) -> int:
+    """Return the GPUs of the places that are kept for a nominated gang."""
+    return gang.gpus_at(len(gang.nominated) - gang.extras)
+
+
 def _moved_quota(
     snapshot: Snapshot, *, holders: Mapping[tuple[str, str], int], pending: Sequence[Gang]
 ) -> tuple[Queue, ...]:
@@ -168,8 +172,7 @@ def _moved_quota(
     used = _usage(snapshot.admitted)
     for gang in pending:
         if gang.nominated:
-            size = len(gang.nominated) - gang.extras
-            used[gang.nominated_pool, gang.queue] += gang.gpus_at(size)
+            used[gang.nominated_pool, gang.queue] += _kept_gpus(gang)
     queues = {queue.name: queue for queue in snapshot.queues}
     tree = QueueTree(snapshot.queues)
     root = {name: tree.branches[leaf].path[-1] for name, leaf in tree.leaf_of.items()}

@@ -59,7 +59,7 @@ _LABELS: Final = {"drumline.dev/queue": "q"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Played:
-    """What a world did."""
+    """Times and decisions of one world."""
 
     about: str
     seconds: list[float]
@@ -296,7 +296,7 @@ def _container(requests: Json) -> Json:
 
 @dataclass(slots=True)
 class Tally:
-    """What the worlds of a run did."""
+    """Totals over the worlds of a run."""
 
     worlds: int = 0
     cycles: int = 0

@@ -52,7 +52,7 @@ class TooLongError(BaseException):
 
 @dataclass
 class Tally:
-    """What the worlds of a run held."""
+    """Objects in the worlds of a run."""
 
     objects: int = 0
     undecodable: int = 0

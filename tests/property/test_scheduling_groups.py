@@ -63,7 +63,7 @@ def world(seed: int) -> tuple[Snapshot, list[Gang]]:
 
 
 def fits(snapshot: Snapshot, gangs: Sequence[Gang], *, gone: Sequence[Admitted] = ()) -> bool:
-    """Whether all pods of all gangs find nodes, by trying all placements."""
+    """Return whether all pods of all gangs find nodes. All placements are tried."""
     free = {each.name: each.allocatable.gpus - each.used.gpus for each in snapshot.nodes}
     for held in gone:
         free[held.assignment[0]] += held.gpus

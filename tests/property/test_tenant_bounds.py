@@ -35,9 +35,9 @@ from tests.property.tenant_bounds import (
 from tests.seeds import seed_of
 
 MOST_LINES = 100_000
-"""Of the cycle with one job on 32 nodes; an ordinary job takes 17,000."""
+"""Largest number of lines in a cycle with one job on 32 nodes. An ordinary job takes 17,000."""
 MOST_STEPS = 2_000_000
-"""Of a cycle; 32 nodes of different kinds, and roles that are just searched for exactly."""
+"""Largest number of steps of a cycle on 32 nodes that differ, with roles searched exactly."""
 PAIRS = list(combinations(AT_BOUNDS, 2))
 SOME_PAIRS = Random(seed_of("HOSTILE_SEED")).sample(PAIRS, many(12, len(PAIRS)))
 

@@ -64,7 +64,7 @@ def _extended(items: Sequence[pytest.Item], *, seed: int) -> dict[str, str]:
 
 
 def _chosen(names: Sequence[str], *, count: int, turn: int) -> set[str]:
-    """Return so many names; files take turns, and so do the tests of each."""
+    """Return `count` names. Files take turns, and so do the tests of each file."""
     by_file: defaultdict[str, list[str]] = defaultdict(list)
     for name in sorted(names, key=_number):
         by_file[name.partition("::")[0]].append(name)

@@ -79,7 +79,7 @@ class RolePlacer:
         # Equal domains share their options: a frontier may have hundreds of entries.
         parts_of: defaultdict[tuple[Frontier, bool], list[int]] = defaultdict(list)
         for i in range(row[span.start], row[span.stop - 1] + 1):
-            parts_of[tuple(self.frontiers.frontier(over, i)), self._is_labelled(over, i)].append(i)
+            parts_of[self.frontiers.frontier(over, i), self._is_labelled(over, i)].append(i)
 
         # A domain counts as used only with main pods, not with role pods alone.
         alone = {

@@ -20,7 +20,7 @@ from drumline_contract.layout import Axis, Layout
 from drumline_contract.shapes import loss_rows
 from drumline_trainer.models.build import build_on_meta
 from drumline_trainer.models.loss import token_losses_sum
-from drumline_trainer.models.mixture import set_loss_scale
+from drumline_trainer.models.mixture import mixtures_of, set_loss_scale
 from drumline_trainer.parallelism.tensor_parallel import collectives as communications
 from drumline_trainer.parallelism.tensor_parallel.apply import tensor_parallel
 from drumline_trainer.parallelism.tensor_parallel.vocabulary import vocabulary_parallel_loss
@@ -180,7 +180,7 @@ def step(
     x = inputs
     for stage in stages:
         stage.zero_grad()
-        set_loss_scale(stage, 1 / targets.numel())
+        set_loss_scale(mixtures_of(stage), 1 / targets.numel())
         x = stage(x)
     loss = loss_of(x, targets) / targets.numel()
     loss.backward()

@@ -17,7 +17,7 @@ from drumline_contract.config import DataParallel, ModelConfig
 from drumline_contract.layout import Axis, Layout
 from drumline_trainer.models.llama import Llama
 from drumline_trainer.models.loss import token_losses_sum
-from drumline_trainer.models.mixture import MixtureOfExperts, set_loss_scale
+from drumline_trainer.models.mixture import MixtureOfExperts, mixtures_of, set_loss_scale
 from drumline_trainer.parallelism.context_parallel.apply import context_parallel
 from drumline_trainer.parallelism.context_parallel.zigzag import context_slices
 from drumline_trainer.parallelism.expert_parallel.apply import expert_names, expert_parallel
@@ -63,7 +63,7 @@ def seeded(model: Model) -> Model:
     torch.manual_seed(3)
     for parameter in model.parameters():
         nn.init.normal_(parameter, std=0.2)
-    set_loss_scale(model, 1 / 80)
+    set_loss_scale(mixtures_of(model), 1 / 80)
     return model
 
 

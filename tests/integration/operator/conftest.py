@@ -37,7 +37,7 @@ HIGH_CLASS = {
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Of this folder, tests that bring operators of their own come last: ours stops once."""
+    """Run tests that start their own operators last. The shared operator stops only once."""
     here = [item for item in items if item.path.is_relative_to(FOLDER)]
     here.sort(key=lambda item: "no_operator" in getattr(item, "fixturenames", ()))
     ordered = iter(here)

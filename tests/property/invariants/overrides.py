@@ -1,4 +1,4 @@
-"""What may move of the quotas for jobs with an override: unused quota of a cohort, to its queue."""
+"""Check quotas that move for overrides: only unused quota of the cohort, to the job's queue."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ def policy_violations(
 def _by_override(
     *, case: _PreemptionCase, asks: RunningGang, victims: Sequence[RunningGang]
 ) -> bool:
-    """Whether a gang with an override may take all of these: only its own queue's rule counts."""
+    """Return whether an override may take all of these. Only the rule of its own queue counts."""
     return all(
         not _not_below(case=case, victim=victim)
         if victim.gang.queue == case.gang.queue

@@ -77,7 +77,7 @@ def _wrong(
         != (victim.uid in run_of and run_of[victim.uid].gang.queue == gang.queue)
     ]
     if preemption.override:
-        return violations  # it ends, so it cannot go on for ever
+        return violations  # overrides expire, so preemptions cannot repeat for ever
     after = _after(preemption, gang=gang, before=before)
     later = potential(shares=shares_with(after), running=after)
     if not later < potential(shares=shares, running=before):

@@ -50,7 +50,7 @@ API_SERVER_FLAGS: Final = (
 QPS: Final = 2000
 """Requests a second that every peer's client may send; as shipped they wait for 50 or more."""
 FAILURES: Final = (load.StalledError, KubeError, ClusterError, ApiStatusError, OSError)
-"""Errors that end one round. The bench goes on."""
+"""Errors that end one round. The next round follows."""
 SETTLE_SECONDS: Final = 20.0
 _LOG_CHARACTERS: Final = 1500
 _HANG_SECONDS: Final = 120

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from drumline_trainer.assembly.preferences import Preferences
 from drumline_trainer.models.documents import Documents
-from drumline_trainer.models.mixture import MixtureOfExperts, mixtures_of
+from drumline_trainer.models.mixture import MixtureOfExperts, mixtures_of, set_loss_scale
 from drumline_trainer.parallelism.data_parallel.model import DataParallelModel
 from drumline_trainer.parallelism.pipeline_parallel.tied import TiedGroup, sum_tied_gradients
 from drumline_trainer.sharding.slices import TensorSlice
@@ -127,8 +127,7 @@ class ParallelModel:
         self.loss.divisor = own_targets / scale
         # The balance loss counts every token, learned or not.
         own_tokens = (targets if tokens is None else tokens) / self.siblings
-        for mixture in self._mixtures:
-            mixture.loss_scale = scale / own_tokens
+        set_loss_scale(self._mixtures, scale / own_tokens)
 
     def micro_batch_loss(
         self, inputs: Tensor, targets: Tensor, documents: Sequence[Documents]

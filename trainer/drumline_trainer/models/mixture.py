@@ -23,7 +23,7 @@ token, R = T·K rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, cast
 
 import torch
@@ -387,9 +387,9 @@ def mixtures_of(model: nn.Module) -> Iterator[MixtureOfExperts]:
     return (module for module in model.modules() if isinstance(module, MixtureOfExperts))
 
 
-def set_loss_scale(model: nn.Module, scale: Tensor | float) -> None:
+def set_loss_scale(mixtures: Iterable[MixtureOfExperts], scale: Tensor | float) -> None:
     """Set the factor by which the sum of the tokens' losses is multiplied before backward."""
-    for mixture in mixtures_of(model):
+    for mixture in mixtures:
         mixture.loss_scale = scale
 
 

@@ -135,7 +135,7 @@ def going() -> dict[str, list[tuple[str, int]]]:
 
 @pytest.fixture
 def together() -> dict[str, list[str]]:
-    """By name of a job whose start was checked: who starts with it."""
+    """Jobs that start together with a job whose start was checked, by its name."""
     return {}
 
 

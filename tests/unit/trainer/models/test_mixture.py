@@ -20,6 +20,7 @@ from drumline_trainer.models.mixture import (
     MixtureOfExperts,
     balance_loss,
     corrections,
+    mixtures_of,
     set_loss_scale,
 )
 
@@ -127,7 +128,7 @@ def test_rows_go_where_dispatch_brings_them() -> None:
 
 def test_the_balance_loss_reaches_the_router_s_gradient_but_not_the_output() -> None:
     model = mixture().train()
-    set_loss_scale(model, 0.25)
+    set_loss_scale(mixtures_of(model), 0.25)
     out = model(X_BSD)
     assert torch.equal(out, model.eval()(X_BSD))
     out.sum().backward()
@@ -144,7 +145,7 @@ def test_the_scale_may_change_as_a_tensor_without_being_part_of_the_graph() -> N
     gradients = []
     for scale in (torch.tensor(0.0), torch.tensor(1.0), torch.tensor(2.0)):
         model = mixture().train()
-        set_loss_scale(model, scale)
+        set_loss_scale(mixtures_of(model), scale)
         model(X_BSD).sum().backward()
         gradients.append(model.router.weight.grad)
     torch.testing.assert_close(gradients[2] - gradients[1], gradients[1] - gradients[0])
@@ -223,7 +224,7 @@ def learned_in(
     model = Llama(config)
     initialize(model, seed=3)
     tokens, targets, documents = laid_out(lengths, window=window)
-    set_loss_scale(model, 1 / sum(map(sum, lengths)))
+    set_loss_scale(mixtures_of(model), 1 / sum(map(sum, lengths)))
     logits = model(tokens, documents)
     loss = token_losses_sum(logits, targets) if not balance_alone else 0 * logits.sum()
     (loss / 9).backward()
