@@ -64,7 +64,7 @@ class Faultless:
     """What the tests do without a fault, from a child process that runs each of them once."""
 
     def __init__(self, session: pytest.Session, modules: frozenset[str]) -> None:
-        self.functions = _functions(modules)
+        self.functions = functions_of(modules)
         self._items = session.items
         self.reach = list[Reach]()
         self._numbers = {
@@ -214,8 +214,9 @@ def _used() -> float:
     return sum(used.ru_utime + used.ru_stime for used in both)
 
 
-def _functions(modules: frozenset[str]) -> dict[tuple[str, str], list[types.FunctionType]]:
+def functions_of(modules: frozenset[str]) -> dict[tuple[str, str], list[types.FunctionType]]:
     """All functions and methods of these modules, by module and qualified name."""
+    gc.unfreeze()  # tests/conftest.py freezes what was collected, and frozen objects are not listed
     by_name: dict[tuple[str, str], list[types.FunctionType]] = {}
     for candidate in gc.get_objects():
         # not isinstance: what only claims a class, as torch's proxies do, may warn when it is asked
