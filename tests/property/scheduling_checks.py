@@ -194,6 +194,8 @@ class Judge:
         return result
 
     def _blocked(self, gang: Gang, blocked: Blocked) -> list[str]:
+        if blocked.reason is BlockReason.EXCEEDS_QUOTA and self._has_lasting_quota(gang):
+            return [f"{gang.key} is refused for good, though its quota comes back with the nodes"]
         if not self.quiet:
             return []
         if blocked.reason is BlockReason.WOULD_DELAY_RESERVATION:
@@ -210,6 +212,18 @@ class Judge:
             names = sorted(held.gang.key for held in cheapest)
             return [f"{gang.key} is refused ({blocked.reason}) though {names} may be sent away"]
         return []
+
+    def _has_lasting_quota(self, gang: Gang) -> bool:
+        """Whether nobody but nodes that are out keeps the gang's quota from it, in all pools."""
+        queues = [replace(each, nominal=each.lasting) for each in self.world.snapshot.queues]
+        gpus = gang.gpus_at(gang.legal_sizes[0])
+        limits = self.world_queue(gang).user_limit or {}
+        idle = [shares_of(queues=queues, pool=pool, own={}) for pool in self.pools(gang)]
+        return bool(idle) and all(
+            gpus <= limits.get(each.pool, gpus)
+            and each.holding(gang.queue, gpus).problem(gang.queue, before=each) is None
+            for each in idle
+        )
 
     def _would_delay(self, gang: Gang) -> list[str]:
         if next(self.starts(gang), None) is None:
@@ -284,7 +298,10 @@ class Judge:
                 queues=self.world.snapshot.queues, pool=pool, own=self.held.get(pool, Counter())
             ),
             asks=RunningGang(gang=gang, gpus=gpus),
-            victims=[RunningGang(gang=held.gang, gpus=held.gpus) for held in gone],
+            victims=[
+                RunningGang(gang=held.gang, gpus=held.gpus, is_foreign=held.is_foreign)
+                for held in gone
+            ],
         )
 
     def _after(self, gang: Gang, pool: str, gone: Sequence[Admitted]) -> Table:
@@ -423,4 +440,6 @@ def _places(held: Admitted) -> dict[str, Amounts]:
 
 def judged(world: World, decisions: Decisions | None = None) -> list[str]:
     """Everything that is wrong with what the engine decides about a world."""
-    return Judge(world=world, decisions=decisions or world.decide()).problems()
+    decisions = decisions or world.decide()
+    world = replace(world, snapshot=world.by_hand(), percents={}, groups=())
+    return Judge(world=world, decisions=decisions).problems()

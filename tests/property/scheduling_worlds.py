@@ -6,12 +6,14 @@ test can see whether it made any difference there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from random import Random
 from typing import TypeVar
 
+from drumline.controller.queues.conversion import nominal_of
+from drumline_api.trainingqueue import PoolQuota, TrainingQueueSpec
 from drumline_scheduler import (
     Admitted,
     CycleInput,
@@ -32,6 +34,8 @@ from drumline_scheduler import (
     WithinQueue,
     decide,
 )
+from drumline_scheduler.placement.gpu_counts import GpuCounts
+from tests.property.scheduling_pod_groups import ForeignGroup
 
 Item = TypeVar("Item")
 NOW = 1000.0
@@ -61,6 +65,8 @@ class Feature(StrEnum):
     DEPARTMENT = "guaranteed department"
     LOWERED = "lowered quota"
     EXCLUSION = "node exclusion"
+    PERCENT = "quota in percent"
+    POD_GROUP = "foreign pod group"
 
 
 DRAWN = tuple(
@@ -68,7 +74,7 @@ DRAWN = tuple(
     for each in Feature
     if each
     not in {*(Feature.DELAY, Feature.RECLAIM, Feature.OVERRIDE, Feature.GROUP, Feature.DEPARTMENT)}
-    if each is not Feature.LOWERED
+    if each not in {Feature.LOWERED, Feature.PERCENT, Feature.POD_GROUP}
 )
 """The features that seeds of other tests draw from."""
 
@@ -81,13 +87,76 @@ class World:
     pending: tuple[Gang, ...]
     policy: Policy = field(default_factory=Policy)
     now: float = NOW
+    percents: Mapping[str, Mapping[str, int]] = field(default_factory=dict[str, Mapping[str, int]])
+    """By queue and pool: quotas in percent of the pool's GPUs, beside the numbers of the queues."""
+    groups: tuple[ForeignGroup, ...] = ()
+    """Foreign pods that leave together. The nodes count them, the admitted gangs do not."""
+    grouped: bool = True
+    """False: the pods of `groups` leave one by one."""
 
     def decide(self) -> Decisions:
         return decide(
             CycleInput(
-                snapshot=self.snapshot, pending=self.pending, policy=self.policy, now=self.now
+                snapshot=self.given(), pending=self.pending, policy=self.policy, now=self.now
             )
         )
+
+    def given(self) -> Snapshot:
+        """The snapshot as the operator converts it."""
+        admitted = [
+            held
+            for group in self.groups
+            for held in (group.converted() if self.grouped else group.converted_apart())
+        ]
+        counts = GpuCounts.of(self.snapshot.nodes)
+        queues = tuple(
+            replace(
+                queue,
+                nominal=nominal_of(spec, counts.healthy),
+                lasting_nominal=nominal_of(spec, counts.all),
+            )
+            if (spec := self._spec(queue)) is not None
+            else queue
+            for queue in self.snapshot.queues
+        )
+        return replace(self.snapshot, queues=queues, admitted=(*self.snapshot.admitted, *admitted))
+
+    def by_hand(self) -> Snapshot:
+        """The same, by definition: nothing of the operator's is asked."""
+        gpus, healthy = dict[str, int](), dict[str, int]()
+        for node in self.snapshot.nodes:
+            gpus[node.pool] = gpus.get(node.pool, 0) + node.allocatable.gpus
+            if node.ready and not (node.unschedulable or node.distrusted or node.closed):
+                healthy[node.pool] = healthy.get(node.pool, 0) + node.allocatable.gpus
+
+        def quota(queue: Queue, of: Mapping[str, int]) -> dict[str, int]:
+            share = self.percents[queue.name]
+            return {
+                pool: max(number, share.get(pool, 0) * of.get(pool, 0) // 100)
+                for pool, number in queue.nominal.items()
+            }
+
+        queues = tuple(
+            replace(queue, nominal=quota(queue, healthy), lasting_nominal=quota(queue, gpus))
+            if queue.name in self.percents
+            else queue
+            for queue in self.snapshot.queues
+        )
+        if self.grouped:
+            admitted = [group.by_hand() for group in self.groups]
+        else:
+            admitted = [held for group in self.groups for held in group.by_hand_apart()]
+        return replace(self.snapshot, queues=queues, admitted=(*self.snapshot.admitted, *admitted))
+
+    def _spec(self, queue: Queue) -> TrainingQueueSpec | None:
+        share = self.percents.get(queue.name)
+        if share is None:
+            return None
+        quotas = [
+            PoolQuota(gpu_pool=pool, nominal_gpus=number, nominal_percent=share.get(pool))
+            for pool, number in queue.nominal.items()
+        ]
+        return TrainingQueueSpec(quotas=quotas)
 
     def shuffled(self, random: Random) -> World:
         """The same with everything in another order."""
@@ -123,7 +192,14 @@ class World:
         if feature is Feature.DELAY:
             policy = replace(policy, preemption_delay_seconds=0.0)
         pending = tuple(change_gang(gang) for gang in self.pending)
-        return replace(self, snapshot=snapshot, pending=pending, policy=policy)
+        return replace(
+            self,
+            snapshot=snapshot,
+            pending=pending,
+            policy=policy,
+            percents={} if feature is Feature.PERCENT else self.percents,
+            grouped=self.grouped and feature is not Feature.POD_GROUP,
+        )
 
 
 def _plain_admitted(held: Admitted, change: Callable[[Gang], Gang]) -> Admitted:
@@ -167,11 +243,16 @@ def world(seed: int, features: frozenset[Feature]) -> World:
     nodes = _nodes(random, roomy=shaped)
     if features & {
         *(Feature.MIN_RUNTIME, Feature.DELAY, Feature.RECLAIM, Feature.OVERRIDE, Feature.GROUP),
-        Feature.DEPARTMENT,
+        *(Feature.DEPARTMENT, Feature.POD_GROUP),
     }:
         features |= {Feature.PREEMPTION}
-    if features & {Feature.RECLAIM, Feature.OVERRIDE, Feature.DEPARTMENT, Feature.LOWERED}:
+    if features & {
+        *(Feature.RECLAIM, Feature.OVERRIDE, Feature.DEPARTMENT, Feature.LOWERED),
+        *(Feature.PERCENT, Feature.POD_GROUP),
+    }:
         features |= {Feature.BORROWING}
+    if Feature.PERCENT in features:
+        nodes = [_perhaps_away(random, node) for node in nodes]
     queues = _queues(random, features)
     held: list[Admitted] = []
     crowd = 4 if Feature.PREEMPTION in features else 2
@@ -186,10 +267,16 @@ def world(seed: int, features: frozenset[Feature]) -> World:
         second = later[0] if later else some_gang(random, "w9", features=features, at=9.0)
         both = [replace(each, group="g", group_gangs=2) for each in (first, second)]
         pending = (*both, *later[1:])
+    groups: list[ForeignGroup] = []
+    if Feature.POD_GROUP in features:
+        groups = [ForeignGroup.of(random, each) for each in held[1::2]]
+        held = [each for each in held if each.gang.key not in {group.of_key for group in groups}]
     waiting = WaitingRule.BACKFILL if Feature.RESERVATION in features else WaitingRule.BEST_EFFORT
     return World(
-        snapshot=_with(nodes, queues, held),
+        snapshot=_with(nodes, queues, held, groups=groups),
         pending=pending,
+        percents=_percents(random, queues) if Feature.PERCENT in features else {},
+        groups=tuple(groups),
         policy=Policy(
             waiting=waiting,
             reservations=random.choice([1, 2, 16]),
@@ -247,6 +334,22 @@ def _node(random: Random, name: str, pool: str, *, gpus: Sequence[int]) -> Node:
         used=Resources(gpus=random.choice([0, 0, 0, 0, 1]), cpu_millis=1000),
         unschedulable=random.random() < 0.06,
     )
+
+
+def _perhaps_away(random: Random, node: Node) -> Node:
+    """The node, or one that gives no quota in percent for now."""
+    if random.random() < 0.75:
+        return node
+    return replace(node, **random.choice([{"ready": False}, {"unschedulable": True}]))
+
+
+def _percents(random: Random, queues: Sequence[Queue]) -> dict[str, dict[str, int]]:
+    """Quotas in percent of some queues."""
+    return {
+        queue.name: {"a": random.choice([10, 25, 34, 50]), "b": random.choice([1, 50, 100])}
+        for queue in queues
+        if random.random() < 0.6
+    }
 
 
 def _queues(random: Random, features: frozenset[Feature]) -> tuple[Queue, ...]:
@@ -404,10 +507,25 @@ def _pod(gpus: int, cpu: int) -> Resources:
     return Resources(gpus=gpus, cpu_millis=1000 * cpu, pods=1)
 
 
-def _with(nodes: Sequence[Node], queues: tuple[Queue, ...], held: Sequence[Admitted]) -> Snapshot:
+def _with(
+    nodes: Sequence[Node],
+    queues: tuple[Queue, ...],
+    held: Sequence[Admitted],
+    *,
+    groups: Sequence[ForeignGroup] = (),
+) -> Snapshot:
     """The snapshot in which these gangs' pods are bound."""
     return Snapshot(
-        nodes=tuple(replace(node, used=node.used + bound(node.name, held)) for node in nodes),
+        nodes=tuple(
+            replace(
+                node,
+                used=sum(
+                    (group.on(node.name) for group in groups),
+                    start=node.used + bound(node.name, held),
+                ),
+            )
+            for node in nodes
+        ),
         pools=(Pool(name="a", levels=LEVELS), Pool(name="b", levels=LEVELS)),
         queues=queues,
         admitted=tuple(held),

@@ -19,6 +19,8 @@ MOST_TRIES = 3000
 SUBTLE = [
     *(
         Feature.LOWERED,
+        Feature.POD_GROUP,
+        Feature.PERCENT,
         Feature.DEPARTMENT,
         Feature.GROUP,
         Feature.OVERRIDE,

@@ -4,7 +4,8 @@ A gang whose program reports its steps is expected to end with the last one. Of 
 gang with a maximum runtime is expected to use all of it. A gang without one is expected to run as
 long again as it has run, but at least a minute. Most gangs that have run for a minute end soon, and
 most that have run for a week do not. A gang that runs past its expected end is expected to end in a
-minute.
+minute. Foreign pods without a limit of their own never end, nor do pods that should have left long
+ago.
 
 A `Timeline` is one view that is moved along the ends and back, never farther than necessary. It
 begins with the projected view: leaving gangs are gone, and nominated gangs have their slots.
@@ -31,13 +32,17 @@ LEAST_SECONDS: Final = 60.0
 
 
 def expected_end(*, held: Admitted, now: float) -> float:
-    """Return the expected end of a running gang, on the clock of `now`."""
+    """Return the expected end of a running gang, on the clock of `now`; infinite: not known."""
+    if held.is_overdue or held.gang.hanging:
+        return inf
     limit = held.gang.max_runtime_seconds
     latest = inf if limit is None else held.admitted_at + limit
     # The tenant's own estimate counts only until it has passed, and
     # never beyond the maximum runtime.
     if held.ends_at is not None and held.ends_at > now:
         return max(now + LEAST_SECONDS, min(held.ends_at, latest))
+    if limit is None and held.is_foreign:
+        return inf if held.ends_at is None else now + LEAST_SECONDS
     if limit is None:
         return now + max(LEAST_SECONDS, now - held.admitted_at)
     return latest if latest > now else now + LEAST_SECONDS
@@ -256,7 +261,8 @@ def _ends(
                 at = expected_end(held=held, now=now)
             else:
                 at = now + expected_length(allocation.gang)
-            yield TimelineEvent(at=at, gang=allocation.gang, pool=pool)
+            if at < inf:
+                yield TimelineEvent(at=at, gang=allocation.gang, pool=pool)
 
 
 def _supply(

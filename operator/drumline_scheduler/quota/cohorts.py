@@ -21,7 +21,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 from drumline_scheduler.model import Queue
 
@@ -67,6 +68,13 @@ class QueueTree:
             self.leaf_of[name] = len(self.branches) - 1
         self.is_flat = not cohorts
         """True if no queue can borrow."""
+
+    @cached_property
+    def lasting(self) -> QueueTree:
+        """Tree with the quotas that the queues have while every node is healthy."""
+        if all(queue.lasting is queue.nominal for queue in self.queues.values()):
+            return self
+        return QueueTree(replace(each, nominal=each.lasting) for each in self.queues.values())
 
     def _grow(
         self, *, queue: Queue, upward: tuple[int, ...], cohort: bool = False, inner: bool = False

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from drumline_scheduler.model import Admitted, Queue, Snapshot
 from drumline_scheduler.quota.cohorts import CohortQuota, QueueTree
@@ -45,12 +45,8 @@ def excess_gangs(snapshot: Snapshot, *, is_gone: Callable[[Admitted], bool]) -> 
         return {}
     known = {queue.name: queue for queue in snapshot.queues}
     orphans = {held.gang.queue for held in snapshot.admitted} - known.keys()
-    tree = QueueTree(
-        [
-            *(replace(queue, nominal=queue.lasting) for queue in snapshot.queues),
-            *(Queue(name=name, nominal={}) for name in sorted(orphans)),
-        ]
-    )
+    gone = [Queue(name=name, nominal={}) for name in sorted(orphans)]
+    tree = QueueTree([*snapshot.queues, *gone]).lasting
     by_pool: dict[str, list[Admitted]] = defaultdict(list)
     for held in snapshot.admitted:
         if not (held.is_residual or held.is_foreign or is_gone(held)):

@@ -12,6 +12,7 @@ Every question is O(depth of the tree). Only the message of a rejection looks at
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -34,6 +35,7 @@ from drumline_scheduler.quota.quota_rejections import (
     explained,
     infeasible_rejection,
     raise_quota,
+    while_nodes_are_out,
 )
 from drumline_scheduler.quota.usage import GangUsage, UsageByQueue
 from drumline_scheduler.quota.user_limits import UserLimits, user_limits
@@ -77,14 +79,21 @@ class QuotaLedger:
 
     Args:
         tree: the queues.
+        pools: names of the existing pools, for messages. None: not known.
         past: past use of the queues, under fair sharing.
         shares: fair shares that are kept up to date with the usage, if they decide the order.
     """
 
     def __init__(
-        self, tree: QueueTree, *, past: QueueHistory | None = None, shares: FairShares | None = None
+        self,
+        tree: QueueTree,
+        *,
+        pools: frozenset[str] | None = None,
+        past: QueueHistory | None = None,
+        shares: FairShares | None = None,
     ) -> None:
         self.tree = tree
+        self._pools = pools
         self.past = past
         self.shares = shares
         self.version = 0
@@ -93,13 +102,16 @@ class QuotaLedger:
         self._promised: dict[tuple[str, str], int] = {}
         """Sizes of nominated gangs, by uid and pool."""
         self._scales: dict[str, FairShareWeights] = {}
+        self._lasting: dict[str, CohortQuota] = {}
+        """Quotas by pool while every node is healthy."""
         self._rejections: dict[tuple[object, ...], ExplainedShortage] = {}
         """The last rejection of each request. All copies share them: each entry names the usage
         for which it holds."""
 
     def copy(self) -> QuotaLedger:
         """Return a ledger with the same usage, without fair shares, to be changed separately."""
-        clone = QuotaLedger(self.tree, past=self.past)
+        clone = QuotaLedger(self.tree, pools=self._pools, past=self.past)
+        clone._lasting = self._lasting
         clone._accounts = {pool: account.copy() for pool, account in self._accounts.items()}
         clone._rejections = self._rejections
         return clone
@@ -215,7 +227,20 @@ class QuotaLedger:
             pool: name of the pool.
             size: number of main pods.
         """
-        return infeasible_rejection(self._shortage(gang=gang, pool=pool, gpus=gang.gpus_at(size)))
+        asked = self._shortage(gang=gang, pool=pool, gpus=gang.gpus_at(size))
+        rejection = infeasible_rejection(asked, gone=self._gone(gang))
+        if rejection is None or self.tree.lasting is self.tree:
+            return rejection
+        if pool not in self._lasting:
+            self._lasting[pool] = CohortQuota(tree=self.tree.lasting, pool=pool)
+        return while_nodes_are_out(asked, lasting=self._lasting[pool]) or rejection
+
+    def _gone(self, gang: Gang) -> Sequence[str]:
+        """Return the pools that do not exist, of those that the gang or its queue names."""
+        if self._pools is None:
+            return ()
+        named = {*gang.pools, *self.tree.queues[gang.queue].nominal}
+        return sorted((named if gang.pool is None else named | {gang.pool}) - self._pools)
 
     def searched(self, *, gang: Gang, pool: str, size: int) -> tuple[int, ...]:
         """Return the leaves whose gangs decided the last answer of `exhausted`.
@@ -320,13 +345,14 @@ def ledger_of(*, snapshot: Snapshot, policy: Policy) -> QuotaLedger:
     known = {queue.name for queue in snapshot.queues}
     gone = sorted({held.gang.queue for held in snapshot.admitted} - known)
     tree = QueueTree([*snapshot.queues, *(Queue(name=name, nominal={}) for name in gone)])
+    pools = frozenset(pool.name for pool in snapshot.pools)
     # Past use is needed for the order by fair share, and for reclaims by fair share.
     in_turns = policy.order is Ordering.FAIR_SHARE
     if not in_turns and not any(
         queue.preemption.reclaim is Reclaim.FAIR_SHARE for queue in snapshot.queues
     ):
-        return QuotaLedger(tree)
+        return QuotaLedger(tree, pools=pools)
     past = past_of(snapshot=snapshot, policy=policy, tree=tree)
     return QuotaLedger(
-        tree, past=past, shares=FairShares(tree=tree, past=past) if in_turns else None
+        tree, pools=pools, past=past, shares=FairShares(tree=tree, past=past) if in_turns else None
     )

@@ -93,15 +93,20 @@ class Shortage:
         )
 
 
-def infeasible_rejection(asked: Shortage) -> Rejection | None:
-    """Return the rejection of a request that exceeds quota or limit even without other usage."""
+def infeasible_rejection(asked: Shortage, *, gone: Sequence[str] = ()) -> Rejection | None:
+    """Return the rejection of a request that exceeds quota or limit even without other usage.
+
+    Args:
+        asked: the request.
+        gone: pools that do not exist, of those that the gang or the queue's quotas name.
+    """
     most, queue, pool = asked.cohorts.most(asked.leaf), asked.queue, asked.pool
     limit = asked.user_limits.limits.get(asked.leaf)
     # 1. More than the queue could hold in an empty cohort.
     if asked.gpus > most:
         remedy = raise_quota(asked)
         if not most:
-            return no_quota(queue=queue, pool=pool, gpus=asked.gpus, remedy=remedy)
+            return no_quota(queue=queue, pool=pool, gpus=asked.gpus, gone=gone, remedy=remedy)
         nominal = queue.nominal.get(pool, 0)
         borrowed = f" and can borrow {most - nominal}" if most > nominal else ""
         return asked.reject(
@@ -121,6 +126,28 @@ def infeasible_rejection(asked: Shortage) -> Rejection | None:
             remedy=_raise_user_limit(asked),
         )
     return None
+
+
+def while_nodes_are_out(asked: Shortage, *, lasting: CohortQuota) -> Rejection | None:
+    """Return the rejection of a request that exceeds a quota in percent only for a while.
+
+    Such a quota follows the healthy nodes. None: the request exceeds it with all nodes, too.
+
+    Args:
+        asked: the request.
+        lasting: the quotas while every node is healthy.
+    """
+    now, later = asked.cohorts.most(asked.leaf), lasting.most(asked.leaf)
+    if not now < asked.gpus <= later:
+        return None
+    return asked.reject(
+        BlockReason.NODES_UNAVAILABLE,
+        f"needs {counted(asked.gpus, 'GPU')}; queue {asked.queue.name} may hold {now} in pool"
+        f" {asked.pool} while nodes are out of service, and {later} once all are back: its quota"
+        " is a percentage",
+        available=now,
+        remedy=raise_quota(asked),
+    )
 
 
 def raise_quota(asked: Shortage) -> Remedy | None:
@@ -211,7 +238,8 @@ def no_quota(
         gone: pools that do not exist, of those that the gang or the queue's quotas name.
         remedy: a change that lets the gang start.
     """
-    listed = named(sorted(name for name, gpus in queue.nominal.items() if gpus)) or "no pool"
+    has = sorted(name for name, gpus in queue.nominal.items() if gpus and name not in gone)
+    listed = named(has) or "no pool"
     where = f"pool {pool}" if pool else "any existing pool"
     text = f"queue {queue.name} has no quota in {where}; it has quota in {listed}"
     if gone:

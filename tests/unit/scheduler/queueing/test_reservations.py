@@ -90,6 +90,28 @@ def test_who_comes_later_starts_only_if_it_has_ended_by_then(
         assert decisions.blocked[1].blockers == ("training/big",)
 
 
+@pytest.mark.parametrize(
+    ("changes", "start"),
+    [
+        ({"is_foreign": True}, None),
+        ({"is_foreign": True, "ends_at": NOW + 300}, NOW + 300),
+        ({"is_foreign": True, "ends_at": NOW - 300}, NOW + 90),
+        ({"is_overdue": True}, None),
+        ({}, NOW + NOW),
+    ],
+    ids=str,
+)
+def test_nobody_counts_on_pods_whose_end_is_not_known(
+    changes: dict[str, object], start: float | None
+) -> None:
+    held = replace(runs("a", "n0", left=None), **changes)
+    snapshot = cluster(*racks(count=1, nodes=2), running=[held, runs("b", "n1", left=90)])
+    head, second = gang("big", nodes=2, gpus=2), gang("next", gpus=2, at=1)
+    one = replace(BACKFILL, reservations=1)
+    decisions = run(snapshot, head, second, policy=one, now=NOW)
+    assert starts(decisions) == ({"big": start} if start else {"next": NOW + 90})
+
+
 def test_under_best_effort_the_same_gang_passes() -> None:
     snapshot = cluster(*racks(count=1, nodes=2), running=[runs("a", "n0", left=90)])
     decisions = run(snapshot, gang("big", nodes=2, gpus=2), small("s", seconds=None), now=NOW)

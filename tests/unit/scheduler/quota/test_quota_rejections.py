@@ -102,6 +102,25 @@ def test_a_gang_above_its_quota_is_told_how_much_more_it_takes() -> None:
     )
 
 
+def test_a_quota_in_percent_waits_for_nodes_that_are_out_and_no_longer_than_they_are() -> None:
+    half = queue("research", 2, lasting_nominal={"h100": 4})
+    snapshot = cluster(*racks(), queues=(half,))
+    blocked = hold_true(snapshot, gang("x", nodes=2, gpus=2))
+    assert blocked.reason is BlockReason.NODES_UNAVAILABLE
+    assert not missing(blocked.message, "may hold 2", "4 once all are back", "percentage")
+    assert refused(snapshot, gang("x", nodes=5)).reason is BlockReason.EXCEEDS_QUOTA
+    without_any = cluster(*racks(), queues=(replace(half, nominal={"h100": 0}),))
+    assert refused(without_any, gang("x")).reason is BlockReason.NODES_UNAVAILABLE
+
+
+def test_a_pool_that_is_gone_is_named_beside_one_with_a_quota_of_zero() -> None:
+    owner = replace(queue("research"), nominal={"h100": 0, "old": 64})
+    for asks in (gang("x"), gang("x", pools=("old", "h100"))):
+        blocked = refused(cluster(*racks(), queues=(owner,)), asks)
+        assert blocked.reason is BlockReason.NO_QUOTA_IN_POOL
+        assert not missing(blocked.message, "it has quota in no pool", "pool old does not exist")
+
+
 def test_what_others_hold_of_the_cohort_is_counted_in() -> None:
     held = admitted(gang("held", nodes=2, queue="b"), "n0", "n0")
     snapshot = cluster(*racks(), queues=TEAM, running=[held])
