@@ -372,7 +372,10 @@ def add_logs(logs: argparse.ArgumentParser) -> None:
     options.add_job(logs)
     # A rank belongs to one pod. Filtering by rank therefore reads fewer logs from the kubelets.
     logs.add_argument(
-        "-f", "--follow", action="store_true", help="follow the logs until the job ends"
+        "-f",
+        "--follow",
+        action="store_true",
+        help="follow the logs until the job ends; routine lines of the agent are left out",
     )
     logs.add_argument("--rank", type=int, metavar="R", help="show only lines of this rank")
     logs.add_argument(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Final, cast
@@ -42,6 +43,23 @@ _SILENCE_SECONDS: Final = 3600.0
 _LAST_LINES_SECONDS: Final = 10.0
 """Seconds to wait for the end of the logs after the job has ended."""
 _MAX_LINE_BYTES: Final = 64 * 1024
+_AGENT_LINE: Final = re.compile(r'\{"time":"[^"]{20,40}","event":"')
+ROUTINE_EVENTS: Final = frozenset(
+    {
+        "agent_started",
+        "agent_ready",
+        "record_accepted",
+        "record_delivered",
+        "round_begun",
+        "ranks_started",
+        "rank_exited",
+        "finished",
+        "standby_ready",
+        "checkpoint_reported",
+        "gang_files_written",
+    }
+)
+"""Events of the agent that say nothing new if a job starts and ends as it should."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -268,7 +286,8 @@ class _PodFollower:
 
         def take(line: LogLine) -> None:
             shown[key] = line.at
-            self.say(line.shown)
+            if not is_routine(line.text):
+                self.say(line.shown)
 
         try:
             await stream_log(
@@ -336,6 +355,25 @@ def _states(pod: Json, field: str) -> dict[str, Json]:
     """Return the states of a pod's containers by name."""
     statuses = cast("list[Json]", pod.get("status", {}).get(field) or [])
     return {str(each.get("name")): cast("Json", each.get("state") or {}) for each in statuses}
+
+
+def is_routine(text: str) -> bool:
+    """Return whether a line is an event of the agent in a start or an end without a fault.
+
+    A restart (an attempt above 0) and an exit code other than 0 are no routine.
+
+    Args:
+        text: a line of a pod's log.
+    """
+    # The agent's lines begin so. Other lines are not parsed, because a script may print many.
+    if not _AGENT_LINE.match(text):
+        return False
+    try:
+        event = json.loads(text)
+    except ValueError:
+        return False
+    faults = (event.get("attempt"), event.get("code"), event.get("exit_code"))
+    return event.get("event") in ROUTINE_EVENTS and not any(faults)
 
 
 def log_line(line: bytes, *, index: str) -> LogLine:
