@@ -88,12 +88,12 @@ class ForeignGroup:
 
     def by_hand(self) -> Admitted:
         """One gang of one role for each pod but the last: the order is that of the pods."""
-        *others, (node, amount) = self.pods
+        *roles_of, (node, amount) = self.pods
         roles = tuple(
-            Role(name=f"p{i}", pods=1, per_pod=each) for i, (_, each) in enumerate(others)
+            Role(name=f"p{i}", pods=1, per_pod=each) for i, (_, each) in enumerate(roles_of)
         )
         uid = self.converted()[0].gang.uid
-        return self._held(uid, per_pod=amount, roles=roles, nodes=[*(n for n, _ in others), node])
+        return self._held(uid, per_pod=amount, roles=roles, nodes=[*(n for n, _ in roles_of), node])
 
     def by_hand_apart(self) -> list[Admitted]:
         """One gang for each pod."""

@@ -11,7 +11,7 @@ from tools.mutants.trial import functions_of
 def test_frozen_functions_are_found() -> None:
     gc.freeze()
 
-    found = functions_of(frozenset({layout.__name__}))
+    functions = functions_of(frozenset({layout.__name__}))
 
     gc.freeze()
-    assert (layout.__name__, "Layout.coordinate") in found
+    assert (layout.__name__, "Layout.coordinate") in functions

@@ -107,8 +107,8 @@ def test_nobody_counts_on_pods_whose_end_is_not_known(
     held = replace(runs("a", "n0", left=None), **changes)
     snapshot = cluster(*racks(count=1, nodes=2), running=[held, runs("b", "n1", left=90)])
     head, second = gang("big", nodes=2, gpus=2), gang("next", gpus=2, at=1)
-    one = replace(BACKFILL, reservations=1)
-    decisions = run(snapshot, head, second, policy=one, now=NOW)
+    single = replace(BACKFILL, reservations=1)
+    decisions = run(snapshot, head, second, policy=single, now=NOW)
     assert starts(decisions) == ({"big": start} if start else {"next": NOW + 90})
 
 
