@@ -28,6 +28,8 @@ class BlockReason(StrEnum):
 
     QUEUE_NOT_FOUND = "QueueNotFound"
     NAMESPACE_NOT_ALLOWED = "NamespaceNotAllowed"
+    NAMESPACE_TERMINATING = "NamespaceTerminating"
+    """Its namespace is being deleted."""
     PRIORITY_TOO_HIGH = "PriorityTooHigh"
     QUEUE_HELD = "QueueHeld"
     """Its queue is held: it starts no jobs until it is opened again."""

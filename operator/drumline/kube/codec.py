@@ -303,14 +303,15 @@ def _condition_view(condition: builtin.Condition) -> ConditionView:
     )
 
 
-def _namespace_view(wire_namespace: builtin.Identity) -> NamespaceView:
+def _namespace_view(wire_namespace: builtin.Namespace) -> NamespaceView:
     metadata = wire_namespace.metadata
     return NamespaceView(
         name=metadata.name,
         uid=metadata.uid,
         resource_version=metadata.resource_version,
         labels=metadata.labels or {},
-        terminating=bool(metadata.deletion_timestamp),
+        terminating=bool(metadata.deletion_timestamp)
+        or wire_namespace.status.phase == "Terminating",
     )
 
 
@@ -517,7 +518,7 @@ def _metadata_of(document: builtin.Identity) -> Metadata:
 
 pod = _decoder(builtin.PlacedPod, _pod_view)
 node = _decoder(builtin.Node, _node_view)
-namespace = _decoder(builtin.Identity, _namespace_view)
+namespace = _decoder(builtin.Namespace, _namespace_view)
 priority_class = _decoder(builtin.PriorityClass, _priority_class_view)
 storage_class = _decoder(builtin.StorageClass, _storage_class_view)
 runtime_class = _decoder(builtin.RuntimeClass, _runtime_class_view)

@@ -108,6 +108,7 @@ BY_REASON: Final[Mapping[str, str]] = {
     " queue or the job.",
     "PriceTooHigh": "Wait for a lower price, or raise maxPricePerGpuHour of the queue or the job.",
     "NamespaceNotAllowed": "Use another queue, or add the namespace to the queue.",
+    "NamespaceTerminating": "Create the job in another namespace.",
     "PriorityTooHigh": "Use a lower priority class, or raise the queue's maxPriority.",
     "QueueDeleted": "Create the queue again.",
     "PoolDeleted": "Create the pool again.",

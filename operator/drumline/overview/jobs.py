@@ -40,6 +40,7 @@ CANNOT_START: Final = frozenset(
         "ExceedsQuota",
         "LevelLabelMissing",
         "NamespaceNotAllowed",
+        "NamespaceTerminating",
         "NoQuotaInPool",
         "NodesUnavailable",
         "PoolNotFound",

@@ -451,6 +451,19 @@ class ResourceQuota(ObjectPart, frozen=True):
     status: ResourceQuotaStatus = ResourceQuotaStatus()
 
 
+class NamespaceStatus(ObjectPart, frozen=True):
+    """A Namespace's status."""
+
+    phase: str | None = None
+
+
+class Namespace(ObjectPart, frozen=True):
+    """A Namespace."""
+
+    metadata: Metadata
+    status: NamespaceStatus = NamespaceStatus()
+
+
 class VolumeNodeTerm(ObjectPart, frozen=True):
     """One term of a volume's node affinity; `matchFields` compares the node's name."""
 

@@ -22,6 +22,7 @@ CANNOT_START: Final = NEVER_FITS | frozenset(
     {
         BlockReason.QUEUE_NOT_FOUND,
         BlockReason.NAMESPACE_NOT_ALLOWED,
+        BlockReason.NAMESPACE_TERMINATING,
         BlockReason.PRIORITY_TOO_HIGH,
         BlockReason.QUEUE_HELD,
         BlockReason.POOL_NOT_FOUND,

@@ -158,6 +158,8 @@ class Gang:
     """Reason why the API server would probably reject its pods, such as a ResourceQuota. '' if no
     reason is known. Until a start succeeds, the gang gets free capacity only. No gang is evicted or
     moved for it, and it is not moved itself."""
+    namespace_ends: bool = False
+    """True if its namespace is being deleted: no pod can be created there any more."""
     sizes: tuple[int, ...] = ()
     """Numbers of main pods that it can run with, ascending, `nodes` last. Empty: only `nodes`."""
     resizable: bool = True

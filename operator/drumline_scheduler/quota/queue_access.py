@@ -1,4 +1,7 @@
-"""Check whether a gang may use its queue: it exists, admits namespace and priority, and is open."""
+"""Check whether a gang may use its queue: it exists, admits namespace and priority, and is open.
+
+A gang whose namespace is being deleted may use no queue, because no pod can be created there.
+"""
 
 from __future__ import annotations
 
@@ -20,18 +23,20 @@ class QueueAccess:
 
     def __init__(self, queues: Mapping[str, Queue]) -> None:
         self._queues = queues
-        self._rejections: dict[tuple[str, str, int], Rejection | None] = {}
-        """Rejections by queue, namespace and priority. None: the gang may use the queue."""
+        self._rejections: dict[tuple[str, str, int, bool], Rejection | None] = {}
+        """Rejections by queue, namespace, its end, and priority. None: the gang may use the queue."""
         self._open: dict[tuple[str, int], frozenset[str]] = {}
         """Names of the queues that a gang may use, by namespace and priority."""
 
     def rejection(self, gang: Gang) -> Rejection | None:
         """Return the reason why a gang may not use the queue that it names; None if it may."""
-        key = (gang.queue, gang.namespace, gang.priority)
+        key = (gang.queue, gang.namespace, gang.priority, gang.namespace_ends)
         if key not in self._rejections:
             queue = self._queues.get(gang.queue)
             self._rejections[key] = (
-                access_rejection(gang=gang, queue=queue)
+                _namespace_ends(gang)
+                if gang.namespace_ends
+                else access_rejection(gang=gang, queue=queue)
                 if queue is not None
                 else queue_not_found(gang, open_queues=self._open_to(gang))
             )
@@ -63,6 +68,8 @@ def access_rejection(*, gang: Gang, queue: Queue) -> Rejection | None:
 
     It names no namespace except the gang's own, because other tenants must not become visible.
     """
+    if gang.namespace_ends:
+        return _namespace_ends(gang)
     if queue.namespaces is not None and gang.namespace not in queue.namespaces:
         return Rejection(
             reason=BlockReason.NAMESPACE_NOT_ALLOWED,
@@ -85,6 +92,13 @@ def access_rejection(*, gang: Gang, queue: Queue) -> Rejection | None:
             message=f"queue {queue.name} is {state}: its jobs start when its stopPolicy is None",
         )
     return None
+
+
+def _namespace_ends(gang: Gang) -> Rejection:
+    return Rejection(
+        reason=BlockReason.NAMESPACE_TERMINATING,
+        message=f"namespace {gang.namespace} is being deleted: create the job in another namespace",
+    )
 
 
 def _way_in(queue: Queue) -> str:

@@ -37,7 +37,13 @@ _FOR_OTHERS: Final = frozenset(
     }
 )
 """Reasons that pass when other jobs end, or with time."""
-_SAID: Final = frozenset({BlockReason.NAMESPACE_NOT_ALLOWED, BlockReason.PRIORITY_TOO_HIGH})
+_SAID: Final = frozenset(
+    {
+        BlockReason.NAMESPACE_NOT_ALLOWED,
+        BlockReason.NAMESPACE_TERMINATING,
+        BlockReason.PRIORITY_TOO_HIGH,
+    }
+)
 """Reasons whose message already contains the remedy."""
 _FIGURES: Final = re.compile(r"[0-9][0-9.,:]*")
 

@@ -76,6 +76,7 @@ class EvictionPermission(NamedTuple):
 
     preempts: bool
     refusal: str
+    namespace_ends: bool = False
 
 
 _UNRESTRICTED: Final = EvictionPermission(preempts=True, refusal="")
@@ -497,8 +498,8 @@ class SnapshotBuilder:
             return None
         # Phase 3: what most gangs do not have, so most gangs are built without a copy.
         if made_of.permission is not _UNRESTRICTED:
-            preempts, refusal = made_of.permission
-            gang = replace(gang, preempts=preempts, refusal=refusal)
+            preempts, refusal, ends = made_of.permission
+            gang = replace(gang, preempts=preempts, refusal=refusal, namespace_ends=ends)
         if made_of.volumes:
             surplus = gang.surplus and _with_volumes(gang.surplus, made_of.volumes)
             gang = replace(_with_volumes(gang, made_of.volumes), surplus=surplus)
@@ -531,11 +532,12 @@ class SnapshotBuilder:
         A start that only a check refused is checked again after its backoff.
         """
         sources, refusal, checked = self._sources, "", self.checked.get(job.uid)
+        namespace_ends = job.namespace in sources.namespaces.terminating
         # A new spec may have fixed the refused start.
         if checked is not None and checked.generation != job.object_generation:
             checked = None
         # A refusal applies to evictions only: on free places the job may still start.
-        if job.namespace in sources.namespaces.terminating:
+        if namespace_ends:
             refusal = f"namespace {job.namespace} is being deleted"
         elif checked is not None and checked.until > self._now:
             refusal = checked.message
@@ -544,7 +546,9 @@ class SnapshotBuilder:
         ):
             refusal = failed_start_of(job)
         preempts = job.spec.priority_class_name not in sources.priorities.polite
-        return EvictionPermission(preempts, refusal) if refusal or not preempts else _UNRESTRICTED
+        if preempts and not refusal:
+            return _UNRESTRICTED
+        return EvictionPermission(preempts, refusal, namespace_ends)
 
     def _leave_out(self, job: Job, error: Exception) -> None:
         """Make the operator's failure at a job its verdict until its spec changes."""

@@ -106,6 +106,23 @@ def test_a_job_that_fits_is_placed_and_a_job_that_does_not_gets_a_remedy(
     assert not missing(big["message"], "24 GPUs", "queue q", "16")
 
 
+@pytest.mark.parametrize(
+    "ending",
+    [
+        {"metadata": {"deletionTimestamp": "2026-11-29T10:00:00Z"}},
+        {"status": {"phase": "Terminating"}},
+    ],
+)
+def test_a_job_of_a_namespace_that_is_being_deleted_does_not_start_on_free_nodes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], ending: Json
+) -> None:
+    metadata = {"name": "team", **ending.get("metadata", {})}
+    namespace = {**ending, "apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
+    waits = verdicts(capsys, "-f", written(tmp_path, *SITE, namespace, a_job("a")))["team/a"]
+    assert (waits["verdict"], waits["reason"]) == ("Waits", "NamespaceTerminating")
+    assert not missing(waits["message"], "namespace team", "being deleted")
+
+
 @pytest.mark.parametrize(("hours", "reason"), [(98, ""), (99, "BudgetSpent")])
 def test_what_a_budget_has_left_is_in_the_queue_and_its_running_jobs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], hours: int, reason: str

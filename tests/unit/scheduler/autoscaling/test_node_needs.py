@@ -128,6 +128,13 @@ def test_a_gang_that_its_queue_does_not_admit_asks_for_none(
     assert reasons(decisions) == {"big": reason}
 
 
+def test_a_gang_whose_namespace_is_being_deleted_asks_for_none() -> None:
+    ending = gang("big", nodes=4, gpus=8, namespace_ends=True)
+    decisions = run(growing(offers=(offer(),)), ending)
+    assert decisions.needs_nodes == ()
+    assert reasons(decisions) == {"big": BlockReason.NAMESPACE_TERMINATING}
+
+
 def test_two_gangs_that_exceed_the_quota_together_ask_for_the_first_alone() -> None:
     snapshot = growing(offers=(offer(),), queues=(replace(RESEARCH, nominal={"h100": 40}),))
     pair = gang("first", nodes=4, gpus=8), gang("second", nodes=4, gpus=8, at=1.0)

@@ -55,6 +55,18 @@ def test_what_does_not_end_with_the_hold_is_said_first(
     assert blocked.reason is reason
 
 
+def test_a_gang_whose_namespace_is_being_deleted_gets_no_place_and_no_victim() -> None:
+    ending = gang("ends", gpus=2, priority=9, namespace_ends=True)
+    (blocked,) = run(cluster(node("n0", gpus=2)), ending).blocked
+    assert blocked.reason is BlockReason.NAMESPACE_TERMINATING
+    assert not missing(blocked.message, "namespace training", "being deleted")
+    decisions = run(cluster(node("n0", gpus=2)), ending, gang("stays", gpus=2, at=1.0))
+    assert [placed.key for placed in decisions.placed] == ["training/stays"]
+    kept = replace(ending, nominated=("n0",), nominated_pool="h100")
+    decisions = run(cluster(node("n0", gpus=2)), kept, gang("stays", gpus=2, at=1.0))
+    assert [placed.key for placed in decisions.placed] == ["training/stays"]
+
+
 def test_the_nearest_of_many_queues_is_named() -> None:
     """Only some names are compared letter by letter: a tenant writes any number of wrong ones."""
     names = [f"team-{index}" for index in range(300)]
