@@ -30,6 +30,8 @@ class BlockReason(StrEnum):
     NAMESPACE_NOT_ALLOWED = "NamespaceNotAllowed"
     NAMESPACE_TERMINATING = "NamespaceTerminating"
     """Its namespace is being deleted."""
+    CLAIM_IN_USE = "ClaimInUse"
+    """A pod of another job uses its claim, which serves one pod at a time."""
     PRIORITY_TOO_HIGH = "PriorityTooHigh"
     QUEUE_HELD = "QueueHeld"
     """Its queue is held: it starts no jobs until it is opened again."""

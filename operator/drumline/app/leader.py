@@ -302,6 +302,7 @@ class LeaderComponents:
                 # Looked up at each use, because pods change between plan and execution.
                 pods_of=lambda job: state.pods.of(job.namespace, job.uid),
                 clock=self._clocks.wall,
+                serves_one_node=state.volumes.serves_one_node,
             ),
             watch=self._watch,
             state=state,
@@ -345,6 +346,7 @@ class LeaderComponents:
             pods=self._pods,
             gpus_of=self._state.gpus_of,
             terminates=self._state.namespaces.terminating.__contains__,
+            serves_one_node=self._state.volumes.serves_one_node,
         )
         return CheckedStarts(check=check.refusal, scheduling=self._state.scheduling)
 

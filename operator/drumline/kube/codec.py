@@ -20,6 +20,7 @@ from drumline.kube.views import (
     ClaimView,
     ConditionView,
     ContainerView,
+    CsiDriverView,
     CsiNodeView,
     EventView,
     ExpressionView,
@@ -31,6 +32,7 @@ from drumline.kube.views import (
     PodView,
     PriorityClassView,
     RuntimeClassView,
+    Sharing,
     StorageClassView,
     TrainingJobView,
     VolumeView,
@@ -57,7 +59,7 @@ from drumline_api.base import (
     LABEL_WORKLOAD,
     LABEL_WORKLOAD_PART,
 )
-from drumline_api.objects import builtin
+from drumline_api.objects import builtin, storage
 from drumline_api.objects.base import Metadata, ObjectPart, OwnerReference
 from drumline_api.overrides import MAX_BYTES, Overrides
 from drumline_contract import plain, plain_lines
@@ -365,7 +367,7 @@ def _trainer(raw: msgspec.Raw, *, dropped_bytes: int) -> dict[str, Any] | None:
     return trainer
 
 
-def _storage_class_view(stored: builtin.StorageClass) -> StorageClassView:
+def _storage_class_view(stored: storage.StorageClass) -> StorageClassView:
     metadata = stored.metadata
     return StorageClassView(
         name=metadata.name,
@@ -385,8 +387,13 @@ def _storage_class_view(stored: builtin.StorageClass) -> StorageClassView:
     )
 
 
-def _volume_view(stored: builtin.PersistentVolume) -> VolumeView:
-    metadata, affinity, csi = stored.metadata, stored.spec.node_affinity, stored.spec.csi
+def _volume_view(stored: storage.PersistentVolume) -> VolumeView:
+    metadata, spec = stored.metadata, stored.spec
+    affinity, csi = spec.node_affinity, spec.csi
+    unattached = (
+        *(spec.azure_file, spec.cephfs, spec.glusterfs),
+        *(spec.host_path, spec.local, spec.nfs),
+    )
     required = affinity.required if affinity is not None else None
     terms = (required.node_selector_terms or ()) if required is not None else ()
     return VolumeView(
@@ -401,21 +408,36 @@ def _volume_view(stored: builtin.PersistentVolume) -> VolumeView:
         ),
         driver=sys.intern(csi.driver) if csi is not None else "",
         handle=csi.volume_handle[:_MAX_HANDLE_CHARS] if csi is not None else "",
+        unattached=any(source is not None for source in unattached),
     )
 
 
-def _csi_node_view(stored: builtin.CsiNode) -> CsiNodeView:
-    metadata = stored.metadata
+def _csi_node_view(stored: storage.CsiNode) -> CsiNodeView:
+    metadata, drivers = stored.metadata, (stored.spec.drivers or ())[:_MAX_DRIVERS]
     return CsiNodeView(
         name=metadata.name,
         uid=metadata.uid,
         resource_version=metadata.resource_version,
         limits=tuple(
             (sys.intern(driver.name), driver.allocatable.count)
-            for driver in (stored.spec.drivers or ())[:_MAX_DRIVERS]
+            for driver in drivers
             # A driver without a count can attach any number.
             if driver.allocatable is not None and driver.allocatable.count is not None
         ),
+        topology=tuple(
+            (sys.intern(driver.name), tuple(map(sys.intern, driver.topology_keys or ())))
+            for driver in drivers
+        ),
+    )
+
+
+def _csi_driver_view(stored: storage.CsiDriverObject) -> CsiDriverView:
+    metadata = stored.metadata
+    return CsiDriverView(
+        name=metadata.name,
+        uid=metadata.uid,
+        resource_version=metadata.resource_version,
+        attaches=stored.spec.attach_required is not False,
     )
 
 
@@ -441,15 +463,30 @@ def _runtime_class_view(stored: builtin.RuntimeClass) -> RuntimeClassView:
     )
 
 
-def _claim_view(stored: builtin.PersistentVolumeClaim) -> ClaimView:
-    metadata = stored.metadata
+_SHARING: Final[Mapping[tuple[str, ...], Sharing]] = {
+    ("ReadWriteOnce",): Sharing.ONE_NODE,
+    ("ReadWriteOncePod",): Sharing.ONE_POD,
+}
+"""Claims with more access modes than one are shared by one of the others."""
+
+
+def _claim_view(stored: storage.PersistentVolumeClaim) -> ClaimView:
+    metadata, spec = stored.metadata, stored.spec
+    # A bound claim has the modes of its volume, which may be more than it requested.
+    modes = stored.status.access_modes or spec.access_modes or ()
+    # Only a manifest that nobody applied has no phase.
+    phase = stored.status.phase or ("Bound" if spec.volume_name else "Pending")
+    selected = (metadata.annotations or {}).get(ANNOTATION_SELECTED_NODE, "")
     return ClaimView(
         namespace=sys.intern(metadata.namespace),
         name=metadata.name,
         uid=metadata.uid,
         resource_version=metadata.resource_version,
-        volume=stored.spec.volume_name or "",
-        storage_class=sys.intern(stored.spec.storage_class_name or ""),
+        volume=spec.volume_name or "",
+        storage_class=sys.intern(spec.storage_class_name or ""),
+        bound=phase == "Bound",
+        selected_node="" if spec.volume_name else sys.intern(selected),
+        sharing=_SHARING.get(tuple(modes), Sharing.ANY),
     )
 
 
@@ -520,11 +557,12 @@ pod = _decoder(builtin.PlacedPod, _pod_view)
 node = _decoder(builtin.Node, _node_view)
 namespace = _decoder(builtin.Namespace, _namespace_view)
 priority_class = _decoder(builtin.PriorityClass, _priority_class_view)
-storage_class = _decoder(builtin.StorageClass, _storage_class_view)
+storage_class = _decoder(storage.StorageClass, _storage_class_view)
 runtime_class = _decoder(builtin.RuntimeClass, _runtime_class_view)
-csi_node = _decoder(builtin.CsiNode, _csi_node_view)
-persistent_volume = _decoder(builtin.PersistentVolume, _volume_view)
-persistent_volume_claim = _decoder(builtin.PersistentVolumeClaim, _claim_view)
+csi_node = _decoder(storage.CsiNode, _csi_node_view)
+csi_driver = _decoder(storage.CsiDriverObject, _csi_driver_view)
+persistent_volume = _decoder(storage.PersistentVolume, _volume_view)
+persistent_volume_claim = _decoder(storage.PersistentVolumeClaim, _claim_view)
 event = _decoder(builtin.StoredEvent, _event_view)
 custom_object = _decoder(_Custom, _object_view)
 """Spec and status are plain JSON."""

@@ -104,6 +104,7 @@ STORAGE_CLASSES: Final = _grouped(
     "storage.k8s.io", "storageclasses", "StorageClass", namespaced=False
 )
 CSI_NODES: Final = _grouped("storage.k8s.io", "csinodes", "CSINode", namespaced=False)
+CSI_DRIVERS: Final = _grouped("storage.k8s.io", "csidrivers", "CSIDriver", namespaced=False)
 RUNTIME_CLASSES: Final = _grouped("node.k8s.io", "runtimeclasses", "RuntimeClass", namespaced=False)
 NODE_CLAIMS: Final = Resource(
     group="karpenter.sh", version="v1", plural="nodeclaims", kind="NodeClaim", namespaced=False

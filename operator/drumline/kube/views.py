@@ -308,6 +308,7 @@ class VolumeView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             key `metadata.name` means the node's name.
         driver: The CSI driver that attaches it, empty for others.
         handle: Its identity at the driver.
+        unattached: Whether several nodes mount it whatever its access modes are, as with NFS.
     """
 
     name: str
@@ -317,6 +318,7 @@ class VolumeView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     affinity: tuple[tuple[ExpressionView, ...], ...] = ()
     driver: str = ""
     handle: str = ""
+    unattached: bool = False
 
 
 class CsiNodeView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -324,6 +326,7 @@ class CsiNodeView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     Attributes:
         limits: The drivers with a limit, and the number of volumes that they can attach there.
+        topology: The drivers, and the labels that say where the node reaches their volumes.
     """
 
     name: str
@@ -331,6 +334,31 @@ class CsiNodeView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     resource_version: str = ""
     namespace: str = ""
     limits: tuple[tuple[str, int], ...] = ()
+    topology: tuple[tuple[str, tuple[str, ...]], ...] = ()
+
+
+class CsiDriverView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """One CSIDriver.
+
+    Attributes:
+        attaches: Whether its volumes are attached to a node before they are mounted.
+    """
+
+    name: str
+    uid: str = ""
+    resource_version: str = ""
+    namespace: str = ""
+    attaches: bool = True
+
+
+class Sharing(StrEnum):
+    """Pods that may use a claim at the same time."""
+
+    ANY = "Any"
+    ONE_NODE = "OneNode"
+    """ReadWriteOnce: all pods of one node."""
+    ONE_POD = "OnePod"
+    """ReadWriteOncePod."""
 
 
 class ClaimView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -339,6 +367,9 @@ class ClaimView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     Attributes:
         volume: The name of its volume, empty while it is not bound.
         storage_class: The name of its class, empty where it has none.
+        bound: Whether its volume is there and can be mounted.
+        selected_node: Node for which its volume is provisioned, empty if it is bound or waits.
+        sharing: The pods that may use it at the same time, by its access modes.
     """
 
     namespace: str
@@ -347,6 +378,9 @@ class ClaimView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     resource_version: str
     volume: str = ""
     storage_class: str = ""
+    bound: bool = True
+    selected_node: str = ""
+    sharing: Sharing = Sharing.ANY
 
 
 class RuntimeClassView(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -36,6 +36,7 @@ CANNOT_START: Final = frozenset(
     (
         "CapacityTypeNotAccepted",
         "CircularDependency",
+        "ClaimInUse",
         "ExceedsCluster",
         "ExceedsQuota",
         "LevelLabelMissing",

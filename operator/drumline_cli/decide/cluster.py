@@ -68,6 +68,7 @@ _TAINT_RULES: Final = DEVICE_TAINT_RULES[0]
 
 # Built-in kinds and ours, by group. A kind of the same name in a foreign group is ignored.
 _GROUPS: Final = {
+    "CSIDriver": "storage.k8s.io",
     "CSINode": "storage.k8s.io",
     "Namespace": "",
     "Node": "",
@@ -479,6 +480,10 @@ def _csi_node(state: ClusterCache, manifest: ManifestDocument) -> None:
     state.volumes.on_csi_node(None, _decoded(manifest, codec.csi_node))
 
 
+def _csi_driver(state: ClusterCache, manifest: ManifestDocument) -> None:
+    state.volumes.on_csi_driver(None, _decoded(manifest, codec.csi_driver))
+
+
 def _runtime_class(state: ClusterCache, manifest: ManifestDocument) -> None:
     state.on_runtime_class(None, _decoded(manifest, codec.runtime_class))
 
@@ -518,6 +523,7 @@ def _taint_rule(state: ClusterCache, manifest: ManifestDocument) -> None:
 
 
 _TAKE: Final[Mapping[str, Callable[[ClusterCache, ManifestDocument], None]]] = {
+    "CSIDriver": _csi_driver,
     "CSINode": _csi_node,
     "Namespace": _namespace,
     "Node": _node,

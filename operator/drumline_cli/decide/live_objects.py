@@ -13,6 +13,7 @@ from drumline.kube import errors, reads
 from drumline.kube.client import KubeClient
 from drumline.kube.credentials import Credentials
 from drumline.kube.kinds import (
+    CSI_DRIVERS,
     CSI_NODES,
     DEVICE_TAINT_RULES,
     GPU_POOLS,
@@ -44,6 +45,7 @@ _WHERE_ALLOWED: Final = (
     (PERSISTENT_VOLUMES, ""),
     (PERSISTENT_VOLUME_CLAIMS, ""),
     (STORAGE_CLASSES, ""),
+    (CSI_DRIVERS, ""),
     (CSI_NODES, ""),
     (RUNTIME_CLASSES, ""),
     (JOBS, LABEL_QUEUE),

@@ -11,7 +11,7 @@ from drumline.kube.pod_requests import pod_requests
 from drumline.kube.quantity import amount
 from drumline_api.gpupool import GpuPoolSpec
 from drumline_api.load import parse
-from drumline_api.objects import builtin
+from drumline_api.objects import builtin, storage
 from drumline_api.objects.base import ObjectPart
 from drumline_api.objects.custom import StoredCheckpointSpec, StoredTrainingJob
 from drumline_api.trainingqueue import TrainingQueueSpec
@@ -203,7 +203,7 @@ def claim(raw: bytes) -> ClaimFact:
 
 def storage_class(raw: bytes) -> ClassFact:
     """Return a StorageClass."""
-    read = _decoded(builtin.StorageClass, raw)
+    read = _decoded(storage.StorageClass, raw)
     return ClassFact(name=plain(read.metadata.name), provisioner=plain(read.provisioner))
 
 

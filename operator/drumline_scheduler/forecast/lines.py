@@ -23,6 +23,7 @@ CANNOT_START: Final = NEVER_FITS | frozenset(
         BlockReason.QUEUE_NOT_FOUND,
         BlockReason.NAMESPACE_NOT_ALLOWED,
         BlockReason.NAMESPACE_TERMINATING,
+        BlockReason.CLAIM_IN_USE,
         BlockReason.PRIORITY_TOO_HIGH,
         BlockReason.QUEUE_HELD,
         BlockReason.POOL_NOT_FOUND,

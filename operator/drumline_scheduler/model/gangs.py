@@ -68,6 +68,24 @@ class VolumeReach:
     """Identity of the volume at its driver. '': each pod gets a volume of its own."""
 
 
+class ObstacleKind(StrEnum):
+    """Kinds of facts that keep every pod of a gang from starting, whatever is free."""
+
+    NAMESPACE_ENDS = "NamespaceEnds"
+    """Its namespace is being deleted."""
+    CLAIM_IN_USE = "ClaimInUse"
+    """A pod of another job uses a claim that serves one pod at a time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Obstacle:
+    """Why no pod of a gang could start anywhere now."""
+
+    kind: ObstacleKind
+    message: str
+    """With the remedy."""
+
+
 class PredecessorState(StrEnum):
     """The reason why a predecessor still holds a gang back."""
 
@@ -158,8 +176,8 @@ class Gang:
     """Reason why the API server would probably reject its pods, such as a ResourceQuota. '' if no
     reason is known. Until a start succeeds, the gang gets free capacity only. No gang is evicted or
     moved for it, and it is not moved itself."""
-    namespace_ends: bool = False
-    """True if its namespace is being deleted: no pod can be created there any more."""
+    obstacle: Obstacle | None = None
+    """Why none of its pods could start anywhere now. It gets no place, not even a free one."""
     sizes: tuple[int, ...] = ()
     """Numbers of main pods that it can run with, ascending, `nodes` last. Empty: only `nodes`."""
     resizable: bool = True

@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
@@ -260,6 +260,16 @@ class NodeFilter:
             ),
             "",
         )
+
+    def volumes_apart(self, nodes: Sequence[Node]) -> tuple[str, ...]:
+        """Return the volumes that restrict nodes, if each has its nodes but none reaches all."""
+        restricting = [volume for volume in self.volumes if volume.terms]
+        if len(restricting) < 2 or not all(map(self.unreachable, nodes)):
+            return ()
+        alone = (replace(self, volumes=(volume,)) for volume in restricting)
+        if any(all(map(each.unreachable, nodes)) for each in alone):
+            return ()
+        return tuple(volume.name for volume in restricting)
 
     def full_driver(self, node: Node) -> str:
         """Return the first CSI driver that can attach no more of the volumes; '' if all can.

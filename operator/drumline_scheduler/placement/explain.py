@@ -276,6 +276,9 @@ def _unavailable(*, search: Search, most: Sequence[int]) -> Rejection:
     texts = (_closed_text(search=search, ordinal=ordinal) for ordinal in range(len(nodes)))
     closed = Counter(filter(None, texts))
     reasons = ", ".join(f"{count} {why}" for why, count in sorted(closed.items()))
+    apart = search.shape.node_filter.volumes_apart(nodes)
+    if apart:
+        reasons += f"; no node reaches all of them: {', '.join(apart)}"
     room = max((max(0, most[i]) for i in search.ids), default=0)
     where = f"the best {search.level}" if search.depth else "the rest"
     return _reject(

@@ -73,6 +73,6 @@ def _key(gang: Gang) -> Hashable:
         gang.may_share,
         gang.is_foreign,
         gang.no_eviction_reason,
-        gang.namespace_ends,
+        gang.obstacle,
         gang.override,
     )

@@ -1,21 +1,25 @@
 """Check whether a gang may use its queue: it exists, admits namespace and priority, and is open.
 
-A gang whose namespace is being deleted may use no queue, because no pod can be created there.
+A gang with an obstacle may use no queue. Its pods could start nowhere.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from typing import Final
 
 from drumline_scheduler.decisions import BlockReason
-from drumline_scheduler.model import Gang, Queue
+from drumline_scheduler.model import Gang, ObstacleKind, Queue
 from drumline_scheduler.rejections import Rejection, correction
 
 HIGHEST_PRIORITY: Final = 1_000_000_000
 """Highest priority of user-defined PriorityClasses (`scheduling.HighestUserDefinablePriority` of
 Kubernetes). Above it are system-cluster-critical and system-node-critical, which no training job
 may use."""
+_REASONS: Final = {
+    ObstacleKind.NAMESPACE_ENDS: BlockReason.NAMESPACE_TERMINATING,
+    ObstacleKind.CLAIM_IN_USE: BlockReason.CLAIM_IN_USE,
+}
 
 
 class QueueAccess:
@@ -23,22 +27,20 @@ class QueueAccess:
 
     def __init__(self, queues: Mapping[str, Queue]) -> None:
         self._queues = queues
-        self._rejections: dict[tuple[str, str, int, bool], Rejection | None] = {}
-        """Rejections by queue, namespace, its end, and priority. None: the gang may use the queue."""
+        self._rejections: dict[Hashable, Rejection | None] = {}
+        """By queue, namespace, priority and obstacle. None: the gang may use the queue."""
         self._open: dict[tuple[str, int], frozenset[str]] = {}
         """Names of the queues that a gang may use, by namespace and priority."""
 
     def rejection(self, gang: Gang) -> Rejection | None:
         """Return the reason why a gang may not use the queue that it names; None if it may."""
-        key = (gang.queue, gang.namespace, gang.priority, gang.namespace_ends)
+        key = (gang.queue, gang.namespace, gang.priority, gang.obstacle)
         if key not in self._rejections:
             queue = self._queues.get(gang.queue)
             self._rejections[key] = (
-                _namespace_ends(gang)
-                if gang.namespace_ends
-                else access_rejection(gang=gang, queue=queue)
+                access_rejection(gang=gang, queue=queue)
                 if queue is not None
-                else queue_not_found(gang, open_queues=self._open_to(gang))
+                else _obstructed(gang) or queue_not_found(gang, open_queues=self._open_to(gang))
             )
         return self._rejections[key]
 
@@ -68,8 +70,8 @@ def access_rejection(*, gang: Gang, queue: Queue) -> Rejection | None:
 
     It names no namespace except the gang's own, because other tenants must not become visible.
     """
-    if gang.namespace_ends:
-        return _namespace_ends(gang)
+    if (obstructed := _obstructed(gang)) is not None:
+        return obstructed
     if queue.namespaces is not None and gang.namespace not in queue.namespaces:
         return Rejection(
             reason=BlockReason.NAMESPACE_NOT_ALLOWED,
@@ -94,11 +96,11 @@ def access_rejection(*, gang: Gang, queue: Queue) -> Rejection | None:
     return None
 
 
-def _namespace_ends(gang: Gang) -> Rejection:
-    return Rejection(
-        reason=BlockReason.NAMESPACE_TERMINATING,
-        message=f"namespace {gang.namespace} is being deleted: create the job in another namespace",
-    )
+def _obstructed(gang: Gang) -> Rejection | None:
+    obstacle = gang.obstacle
+    if obstacle is None:
+        return None
+    return Rejection(reason=_REASONS[obstacle.kind], message=obstacle.message)
 
 
 def _way_in(queue: Queue) -> str:

@@ -471,6 +471,45 @@ def test_the_limits_of_the_csi_drivers_of_a_node() -> None:
     assert codec.csi_node(_raw({"metadata": _metadata(), "spec": {"drivers": None}})).limits == ()
 
 
+def test_the_labels_of_the_topology_of_each_driver_of_a_node() -> None:
+    drivers = [
+        {"name": "disks.example.com", "nodeID": "n", "topologyKeys": ["disks/zone"]},
+        {"name": "files.example.com", "nodeID": "n", "topologyKeys": None},
+    ]
+    view = codec.csi_node(_raw({"metadata": _metadata(), "spec": {"drivers": drivers}}))
+    assert view.topology == (("disks.example.com", ("disks/zone",)), ("files.example.com", ()))
+
+
+@pytest.mark.parametrize(
+    ("spec", "attaches"),
+    [({}, True), ({"attachRequired": True}, True), ({"attachRequired": False}, False)],
+)
+def test_a_csi_driver_attaches_its_volumes_unless_it_says_otherwise(
+    spec: dict[str, Any], attaches: bool
+) -> None:
+    assert codec.csi_driver(_raw({"metadata": _metadata(), "spec": spec})).attaches == attaches
+
+
+@pytest.mark.parametrize(
+    ("spec", "status", "sharing", "bound"),
+    [
+        ({}, {}, "Any", False),
+        ({"volumeName": "pv"}, {}, "Any", True),
+        ({"volumeName": "pv"}, {"phase": "Pending"}, "Any", False),
+        ({"accessModes": ["ReadWriteOnce"]}, {"phase": "Bound"}, "OneNode", True),
+        ({"accessModes": ["ReadWriteOncePod"]}, {"phase": "Lost"}, "OnePod", False),
+        ({"accessModes": ["ReadWriteOnce", "ReadWriteMany"]}, {}, "Any", False),
+        ({"accessModes": ["ReadWriteOnce"]}, {"accessModes": ["ReadWriteMany"]}, "Any", False),
+    ],
+)
+def test_a_claim_has_the_access_modes_of_its_volume(
+    spec: dict[str, Any], status: dict[str, Any], sharing: str, bound: bool
+) -> None:
+    claim = {"metadata": _metadata(), "spec": spec, "status": status}
+    view = codec.persistent_volume_claim(_raw(claim))
+    assert (view.sharing, view.bound) == (sharing, bound)
+
+
 def test_a_volume_of_a_csi_driver_keeps_its_identity() -> None:
     csi = {"driver": "disks.example.com", "volumeHandle": "vol-1", "fsType": "ext4"}
     view = codec.persistent_volume(_raw({"metadata": _metadata(), "spec": {"csi": csi}}))

@@ -70,6 +70,16 @@ def test_no_pod_starts_with_a_claim_that_is_being_deleted_or_is_for_another_pod(
     assert claim_step(single, alone, None) == ClaimReady()
 
 
+def test_a_claim_of_one_node_serves_no_job_on_several() -> None:
+    alone = ClaimFacts(name="saves", bound=True, for_one_node=True)
+    shared = claim_step(JOB, alone, None)
+    assert isinstance(shared, ClaimUnusable)
+    assert not missing(shared.message, "saves", "ReadWriteOnce", "2 nodes")
+    assert not missing(shared.remedy, "ReadWriteMany")
+    together = admitted(a_job(), nodes=("node-a", "node-a"))
+    assert claim_step(together, alone, None) == ClaimReady()
+
+
 def test_the_claims_that_a_job_names() -> None:
     data = {"model": "tiny", "data": {"claimName": "text", "path": "books"}}
     both = a_job(trainer=data, checkpoint={"claimName": "saves"})

@@ -15,6 +15,7 @@ from drumline.kube.device_views import DeviceSliceView, DeviceTaintRuleView, Res
 from drumline.kube.errors import Forbidden, KubeError, NotFound, Unreadable
 from drumline.kube.informer import Informer, Quarantined, Selection
 from drumline.kube.kinds import (
+    CSI_DRIVERS,
     CSI_NODES,
     DEVICE_TAINT_RULES,
     GPU_POOLS,
@@ -37,6 +38,7 @@ from drumline.kube.kinds import (
 from drumline.kube.suspendable import decoder_of
 from drumline.kube.views import (
     ClaimView,
+    CsiDriverView,
     CsiNodeView,
     Key,
     NamespaceView,
@@ -83,12 +85,13 @@ class VolumeInformers:
     volumes: Informer[VolumeView]
     classes: Informer[StorageClassView]
     csi_nodes: Informer[CsiNodeView]
+    csi_drivers: Informer[CsiDriverView]
     claims: tuple[Informer[ClaimView], ...]
     """One informer for each namespace of the scope, or one for all namespaces."""
 
     def all(self) -> tuple[Informer[Any], ...]:
         """Return all informers."""
-        return (self.volumes, self.classes, self.csi_nodes, *self.claims)
+        return (self.volumes, self.classes, self.csi_nodes, self.csi_drivers, *self.claims)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -352,6 +355,7 @@ def _of_volumes(
         ),
         classes=informer(STORAGE_CLASSES, codec.storage_class, on_forbidden=_warn_of_volumes),
         csi_nodes=informer(CSI_NODES, codec.csi_node, on_forbidden=_warn_of_volumes),
+        csi_drivers=informer(CSI_DRIVERS, codec.csi_driver, on_forbidden=_warn_of_volumes),
         claims=tuple(claims(selection=Selection(namespace=namespace)) for namespace in scope.reads),
     )
 

@@ -4,61 +4,82 @@ A bound claim can be used where the node affinity of its volume allows it. An un
 used where its storage class provisions volumes (`allowedTopologies`). A CSI driver may limit the
 volumes that are attached to a node (`CSINode`). Each volume that pods of the node use counts once,
 with pods of all owners. Without read access, every node is allowed.
+
+A volume that is being provisioned for a node can be used near that node only: on nodes with the
+same labels of the driver's topology (`CSINode`), or in its zone. A ReadWriteOnce claim can be used
+on the node of its other users only, unless its volume needs no attachment (`CSIDriver`, NFS).
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import chain, product
-from typing import TypeVar
+from typing import Final, TypeVar
 
+from drumline.controller.informers.claim_users import Claim, ClaimUser, ClaimUsers
 from drumline.kube.views import (
     ClaimView,
+    CsiDriverView,
     CsiNodeView,
     ExpressionView,
     PodView,
+    Sharing,
     StorageClassView,
     VolumeView,
 )
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.plan.claims import claim_names, pod_claim_classes
 from drumline_api.trainingjob import TrainingJobSpec
-from drumline_scheduler.model import AttachedVolumes, NodeOperator, NodeRequirement, VolumeReach
+from drumline_scheduler.model import (
+    AttachedVolumes,
+    NodeOperator,
+    NodeRequirement,
+    Obstacle,
+    ObstacleKind,
+    VolumeReach,
+)
 
-_Claim = tuple[str, str]
-"""Namespace and name."""
 _Terms = tuple[tuple[ExpressionView, ...], ...]
-_Key = TypeVar("_Key", str, _Claim)
-_Entry = TypeVar("_Entry", str, _Claim)
 _View = TypeVar("_View", VolumeView, StorageClassView)
 _OPERATORS = frozenset(NodeOperator)
+_NODE_NAME: Final = "metadata.name"
+_ZONE: Final = "topology.kubernetes.io/zone"
 
 
 class VolumeCache:
-    """Claims, volumes, classes and limits of nodes as last seen. For one event loop."""
+    """Claims, volumes, classes and limits of nodes as last seen. For one event loop.
 
-    def __init__(self) -> None:
+    Args:
+        labels_of: returns the labels of a node, or None if the node does not exist.
+    """
+
+    def __init__(
+        self, *, labels_of: Callable[[str], Mapping[str, str] | None] = lambda _: None
+    ) -> None:
+        self._labels_of = labels_of
         self.is_known = False
-        """True if a volume, a storage class or a driver restricts the nodes of a volume."""
+        """True if a volume, class, driver or claim restricts the nodes of a volume."""
         self.limited: frozenset[str] = frozenset()
         """CSI drivers that can attach a limited number of volumes to some node."""
         self._restricting = 0
         """Number of volumes and classes that restrict their nodes."""
-        self._claims: dict[_Claim, ClaimView] = {}
-        self._claim_of: dict[str, _Claim] = {}
+        self._claims: dict[Claim, ClaimView] = {}
+        self._special: set[Claim] = set()
+        """Claims that not every pod can use beside the others, or that are not bound."""
+        self._claim_of: dict[str, Claim] = {}
         """Claim that is bound to a volume, by name of the volume."""
         self._volumes: dict[str, VolumeView] = {}
         """Volumes with a node affinity or a CSI driver, by name."""
         self._classes: dict[str, StorageClassView] = {}
         self._limits: dict[str, Mapping[str, int]] = {}
         """Limits by node and driver."""
-        self._mounts: dict[str, Counter[_Claim]] = {}
-        """Number of users of each claim, pods and places of jobs, by node."""
-        self._nodes: dict[_Claim, Counter[str]] = {}
-        """Number of users on each node, by claim."""
-        self._places: dict[str, tuple[tuple[_Claim, str], ...]] = {}
-        """Claims and nodes of each job with places, by uid of the job."""
+        self._topology: dict[str, Mapping[str, tuple[str, ...]]] = {}
+        """Labels of the drivers' topology by node and driver."""
+        self._unattached: set[str] = set()
+        """CSI drivers whose volumes several nodes can mount, because no node attaches them."""
+        self._users = ClaimUsers()
+        self._places: dict[str, tuple[tuple[Claim, ClaimUser], ...]] = {}
+        """Claims and places of each job with places, by uid of the job."""
         self._changed: set[str] = set()
         """Nodes whose attached volumes may have changed since the last `take_changed`."""
         self._reach: dict[str, tuple[TrainingJobSpec, tuple[VolumeReach, ...]]] = {}
@@ -70,27 +91,33 @@ class VolumeCache:
         if old is not None:
             before = self._claims.pop((old.namespace, old.name), None)
             self._claim_of.pop(old.volume, None)
+            self._special.discard((old.namespace, old.name))
         if new is not None:
             self._claims[new.namespace, new.name] = new
+            if new.sharing is not Sharing.ANY or not new.bound:
+                self._special.add((new.namespace, new.name))
             if new.volume:
                 self._claim_of[new.volume] = (new.namespace, new.name)
         if before is not None and new is not None and _bound_to(before) == _bound_to(new):
             return False
         view = new or old
-        return view is not None and self._restricts(self._users((view.namespace, view.name)))
+        return view is not None and self._restricts(
+            self._users.nodes_of((view.namespace, view.name))
+        )
 
     def on_volume(self, old: VolumeView | None, new: VolumeView | None) -> bool:
         """Process an event and return whether it may change a decision."""
         view = new or old
         if view is None:
             return False
-        kept = new if new is not None and (new.affinity or new.driver) else None
+        tells = new is not None and (new.affinity or new.driver or new.unattached)
+        kept = new if tells else None
         before = _put(self._volumes, view.name, kept)
         if _of_volume(before) == _of_volume(kept):
             return False
         self._restricting += bool(kept and kept.affinity) - bool(before and before.affinity)
         claim = self._claim_of.get(view.name)
-        return self._restricts(self._users(claim) if claim is not None else ())
+        return self._restricts(self._users.nodes_of(claim) if claim is not None else ())
 
     def on_storage_class(self, old: StorageClassView | None, new: StorageClassView | None) -> bool:
         """Process an event and return whether it may change a decision."""
@@ -101,7 +128,7 @@ class VolumeCache:
         if _of_class(before) == _of_class(new):
             return False
         self._restricting += bool(new and new.topologies) - bool(before and before.topologies)
-        return self._restricts(self._mounts)
+        return self._restricts(self._users.nodes)
 
     def on_csi_node(self, old: CsiNodeView | None, new: CsiNodeView | None) -> bool:
         """Process an event and return whether it may change a decision."""
@@ -109,6 +136,9 @@ class VolumeCache:
         if view is None:
             return False
         before = self._limits.pop(view.name, {})
+        self._topology.pop(view.name, None)
+        if new is not None and new.topology:
+            self._topology[new.name] = dict(new.topology)
         if new is not None and new.limits:
             self._limits[new.name] = dict(new.limits)
         if self._limits.get(view.name, {}) == before:
@@ -117,31 +147,39 @@ class VolumeCache:
         self._changed.add(view.name)
         return self._restricts(())
 
+    def on_csi_driver(self, old: CsiDriverView | None, new: CsiDriverView | None) -> bool:
+        """Process an event and return whether it may change a decision."""
+        before = len(self._unattached)
+        if old is not None:
+            self._unattached.discard(old.name)
+        if new is not None and not new.attaches:
+            self._unattached.add(new.name)
+        return len(self._unattached) != before and self._restricts(())
+
     def on_pod(self, old: PodView | None, new: PodView | None) -> None:
         """Process an event of a pod that holds its node, or None."""
         for pod, change in ((old, -1), (new, 1)):
             if pod is None:
                 continue
             for name in pod.claims:
-                self._mount((pod.namespace, name), node=pod.node_name, change=change)
+                user = ClaimUser(pod.node_name, pod.owner_uid or pod.uid, f"pod {pod.name}")
+                self._users.change((pod.namespace, name), user, change)
 
     def on_job(self, before: Job | None, after: Job | None) -> None:
         """Process a change of a job. Its places use its claims before its pods exist."""
         if before is not None:
-            for claim, node in self._places.pop(before.uid, ()):
-                self._mount(claim, node=node, change=-1)
+            for claim, user in self._places.pop(before.uid, ()):
+                self._users.change(claim, user, -1)
         places = after.status.assignment if after is not None else None
         if after is None or places is None or after.finished:
             return
         claims = [(after.namespace, name) for name in claim_names(after)]
-        used = self._places[after.uid] = tuple(product(claims, set(places.node_names())))
-        for claim, node in used:
-            self._mount(claim, node=node, change=1)
-
-    def _mount(self, claim: _Claim, *, node: str, change: int) -> None:
-        """Count one user of a claim on a node more or less."""
-        _count(self._mounts, node, claim, change)
-        _count(self._nodes, claim, node, change)
+        users = [
+            ClaimUser(node, after.uid, f"job {after.key}") for node in set(places.node_names())
+        ]
+        used = self._places[after.uid] = tuple(product(claims, users))
+        for claim, user in used:
+            self._users.change(claim, user, 1)
 
     def take_changed(self) -> set[str]:
         """Return the nodes whose attached volumes may have changed since the last call."""
@@ -154,7 +192,7 @@ class VolumeCache:
         if not limits:
             return ()
         used: dict[str, set[str]] = {driver: set() for driver in limits}
-        for claim in self._mounts.get(node, ()):
+        for claim in self._users.claims_on(node):
             driver, volume = self._attachment(claim)
             if driver in used:
                 used[driver].add(volume)
@@ -168,15 +206,88 @@ class VolumeCache:
         known = self._reach.get(job.uid)
         if known is None or known[0] is not job.spec:
             known = self._reach[job.uid] = (job.spec, tuple(self._restricted(job)))
-        return known[1]
+        # Users of claims come and go with every pod, so what follows from them is not kept.
+        return (*known[1], *self._near_others(job)) if self._special else known[1]
+
+    def obstacle_of(self, job: Job) -> Obstacle | None:
+        """Return why no node serves the claims of a waiting job now, or None."""
+        for claim in self._special_claims(job):
+            if self._claims[claim].sharing is not Sharing.ONE_POD:
+                continue
+            for user in self._users.besides(claim, owner=job.uid)[:1]:
+                return Obstacle(
+                    kind=ObstacleKind.CLAIM_IN_USE,
+                    message=f"claim {claim[1]} has the access mode ReadWriteOncePod, and"
+                    f" {user.name} on node {user.node} uses it: wait until it ends, or name"
+                    " another claim",
+                )
+        return None
+
+    def unbound_of(self, job: Job) -> str:
+        """Return why a claim of the job has no volume, or '' if all have or get one.
+
+        The volume of a class with WaitForFirstConsumer is made once the job has its nodes.
+        """
+        for claim in self._special_claims(job):
+            view = self._claims[claim]
+            storage = self._classes.get(view.storage_class)
+            waits = storage is not None and storage.binding_mode == "WaitForFirstConsumer"
+            # Without any class in the cache, classes may just not be readable.
+            is_unclear = bool(view.storage_class) and not self._classes
+            if not (view.bound or waits or is_unclear):
+                return f"claim {view.name} is not bound to a volume"
+        return ""
+
+    def serves_one_node(self, namespace: str, name: str) -> bool:
+        """Return whether pods of one node only can use a claim at the same time."""
+        view = self._claims.get((namespace, name))
+        if view is None or view.sharing is not Sharing.ONE_NODE:
+            return False
+        volume = self._volumes.get(view.volume)
+        driver, _ = self._attachment((namespace, name))
+        return driver not in self._unattached and not (volume is not None and volume.unattached)
 
     def forget(self, uid: str) -> None:
         """Forget the cached answer of a deleted job."""
         self._reach.pop(uid, None)
 
-    def _users(self, claim: _Claim) -> Iterable[str]:
-        """Return the nodes with pods that use a claim."""
-        return self._nodes.get(claim, ())
+    def _special_claims(self, job: Job) -> list[Claim]:
+        if not self._special:
+            return []
+        named = ((job.namespace, name) for name in claim_names(job))
+        return [claim for claim in named if claim in self._special]
+
+    def _near_others(self, job: Job) -> Iterable[VolumeReach]:
+        """Return the restrictions by the users of a job's claims and by selected nodes."""
+        for claim in self._special_claims(job):
+            view = self._claims[claim]
+            if view.selected_node:
+                terms = self._near(view.selected_node, storage_class=view.storage_class)
+                name = f"claim {view.name}, whose volume is made for node {view.selected_node}"
+                yield from self._restriction(name, terms, driver="")
+            if not self.serves_one_node(*claim):
+                continue
+            users = self._users.besides(claim, owner=job.uid)
+            # Users on several nodes show that the volume serves several.
+            if len({user.node for user in users}) == 1:
+                user = users[0]
+                name = f"claim {view.name} (ReadWriteOnce), which {user.name} uses on {user.node}"
+                yield from self._restriction(name, _on_node(user.node), driver="")
+
+    def _near(self, node: str, *, storage_class: str) -> _Terms:
+        """Return the nodes that can use a volume that is made for a node. Empty: all."""
+        labels, storage = self._labels_of(node), self._classes.get(storage_class)
+        if labels is None:  # the node is gone, and the provisioner drops the selection
+            return ()
+        driver = storage.provisioner if storage is not None else ""
+        keys = self._topology.get(node, {}).get(driver)
+        if keys == ():
+            return ()
+        known = [(key, labels[key]) for key in keys or (_ZONE,) if key in labels]
+        if not known:
+            return _on_node(node)
+        term = (ExpressionView(key=key, operator="In", values=(value,)) for key, value in known)
+        return (tuple(term),)
 
     def _restricts(self, nodes: Iterable[str]) -> bool:
         """Forget what follows from a change; return whether it may change a decision.
@@ -187,10 +298,13 @@ class VolumeCache:
         self._reach.clear()
         if self.limited:
             self._changed.update(nodes)
-        before, self.is_known = self.is_known, bool(self._restricting or self.limited)
+        before, self.is_known = self.is_known, self._tells_nodes()
         return before or self.is_known
 
-    def _attachment(self, claim: _Claim) -> tuple[str, str]:
+    def _tells_nodes(self) -> bool:
+        return bool(self._restricting or self.limited or self._special)
+
+    def _attachment(self, claim: Claim) -> tuple[str, str]:
         """Return driver and identity of a claim's volume; '' as driver if it is not known."""
         view = self._claims.get(claim)
         if view is None:
@@ -252,21 +366,11 @@ def attachable(driver: str) -> str:
 
 
 def _of_volume(view: VolumeView | None) -> object:
-    return view and (view.affinity, view.driver, view.handle)
+    return view and (view.affinity, view.driver, view.handle, view.unattached)
 
 
 def _of_class(view: StorageClassView | None) -> object:
     return view and (view.topologies, view.provisioner)
-
-
-def _count(by_key: dict[_Key, Counter[_Entry]], key: _Key, entry: _Entry, change: int) -> None:
-    """Change a count, and drop it once it is zero."""
-    counts = by_key.setdefault(key, Counter())
-    counts[entry] += change
-    if not counts[entry]:
-        del counts[entry]
-    if not counts:
-        del by_key[key]
 
 
 def _put(by_name: dict[str, _View], name: str, view: _View | None) -> _View | None:
@@ -281,8 +385,13 @@ def _class(name: str) -> str:
     return f"storage class {name}"
 
 
-def _bound_to(claim: ClaimView) -> tuple[str, str]:
-    return claim.volume, claim.storage_class
+def _bound_to(claim: ClaimView) -> tuple[object, ...]:
+    where = claim.volume, claim.storage_class, claim.selected_node
+    return (*where, claim.bound, claim.sharing)
+
+
+def _on_node(name: str) -> _Terms:
+    return ((ExpressionView(key=_NODE_NAME, operator="In", values=(name,)),),)
 
 
 def _requirements(terms: _Terms) -> tuple[tuple[NodeRequirement, ...], ...]:

@@ -93,15 +93,15 @@ class NodeCache:
         """Time since which a pod should have been deleted, by uid."""
         self.runtime_classes = RuntimeClassCache()
         """Requirements of the pools' RuntimeClasses."""
-        self.volumes = VolumeCache()
+        self.labels: dict[str, Mapping[str, str]] = {}
+        """Labels by node."""
+        self.volumes = VolumeCache(labels_of=self.labels.get)
         """Volumes of jobs, and how many of them a node can attach."""
         self._limited: frozenset[str] = frozenset()
         """Drivers with a limit for which the cached values of the nodes were made."""
         self.devices = DeviceCache()
         """Devices of nodes whose GPUs are allocated by claims."""
         self._views: dict[str, NodeView] = {}
-        self.labels: dict[str, Mapping[str, str]] = {}
-        """Labels by node."""
         self._pods: dict[str, dict[str, PodView]] = defaultdict(dict)
         self.groups: dict[tuple[str, str], dict[str, PodView]] = {}
         """Bound pods by namespace and name of their group, on nodes of all kinds."""

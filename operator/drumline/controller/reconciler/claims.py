@@ -5,6 +5,8 @@ kube-scheduler does this for the pods that it binds. Drumline binds its own pods
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from drumline.kube import codec, reads, writes
@@ -31,8 +33,18 @@ from drumline_api.base import ANNOTATION_SELECTED_NODE
 log = logs.get("drumline.controller.reconciler.claims")
 
 
+ServesOneNode = Callable[[str, str], bool]
+"""Returns whether pods of one node only can use a claim, by its namespace and name."""
+
+
+def any_node(namespace: str, name: str) -> bool:
+    """Assume that pods of several nodes can use a claim."""
+    del namespace, name
+    return False
+
+
 async def prepare_claims(
-    client: KubeClient, job: Job, *, binds: bool = True
+    client: KubeClient, job: Job, *, serves_one_node: ServesOneNode = any_node, binds: bool = True
 ) -> ClaimUnusable | None:
     """Prepare the job's claims. Return why its pods cannot use one of them, or None.
 
@@ -43,6 +55,7 @@ async def prepare_claims(
     Args:
         client: writes as the operator.
         job: the job with its present status.
+        serves_one_node: tells a claim that several nodes cannot use at the same time.
         binds: whether unbound claims get the chosen node.
 
     Raises:
@@ -52,7 +65,8 @@ async def prepare_claims(
     # The first claim that does not work decides: no pod of the gang could start.
     try:
         for name in claim_names(job):
-            unusable = await _prepare(client, job, name, binds=binds)
+            one_node = serves_one_node(job.namespace, name)
+            unusable = await _prepare(client, job, name, for_one_node=one_node, binds=binds)
             if unusable is not None:
                 return unusable
         for volume, name in pod_claim_classes(job):
@@ -64,14 +78,16 @@ async def prepare_claims(
     return None
 
 
-async def _prepare(client: KubeClient, job: Job, name: str, *, binds: bool) -> ClaimUnusable | None:
+async def _prepare(
+    client: KubeClient, job: Job, name: str, *, for_one_node: bool, binds: bool
+) -> ClaimUnusable | None:
     namespace = job.namespace
     try:
         raw = await reads.get(client, PERSISTENT_VOLUME_CLAIMS, name=name, namespace=namespace)
     except NotFound:
         return missing_claim(name)
     view = codec.custom_object(raw)
-    claim = _claim_of(view)
+    claim = replace(_claim_of(view), for_one_node=for_one_node)
     # The class matters only until a node is selected, so most starts read no class.
     unbound = not claim.bound and not claim.selected_node
     storage = await _storage_class(client, claim.storage_class) if unbound else None

@@ -17,7 +17,7 @@ from drumline.controller.agents.deliveries import Deliveries
 from drumline.controller.nodes.pod_conversion import event_of
 from drumline.controller.nodes.pods import is_owned
 from drumline.controller.reconciler.child_objects import ChildObjects, NoComputeDomains
-from drumline.controller.reconciler.claims import prepare_claims
+from drumline.controller.reconciler.claims import ServesOneNode, any_node, prepare_claims
 from drumline.controller.reconciler.job_memory import JobMemory
 from drumline.controller.reconciler.orphan_sweep import JobIdentity, job_exists
 from drumline.controller.reconciler.protection import Protection
@@ -114,6 +114,7 @@ class Executor:
         shared: the objects that all jobs of a namespace share.
         pods_of: returns the pods of a job in the cache.
         clock: seconds since the epoch.
+        serves_one_node: tells a claim that several nodes cannot use at the same time.
     """
 
     def __init__(
@@ -128,7 +129,9 @@ class Executor:
         shared: SharedObjects,
         pods_of: Callable[[Job], Collection[PodFacts]],
         clock: Callable[[], float],
+        serves_one_node: ServesOneNode = any_node,
     ) -> None:
+        self._serves_one_node = serves_one_node
         self._pods_of = pods_of
         self._client = client
         self._agents = agents
@@ -206,7 +209,9 @@ class Executor:
         generation = job.status.generation or 0
         grows = is_true(job.status, ConditionType.RUNNING)  # its members use the claims already
         if memory.claims_generation != generation and not grows:
-            unusable = await prepare_claims(self._client, job)
+            unusable = await prepare_claims(
+                self._client, job, serves_one_node=self._serves_one_node
+            )
             if unusable is not None:
                 raise StartRefused(unusable)
             memory.claims_generation = generation

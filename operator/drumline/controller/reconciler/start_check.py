@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from drumline.controller.reconciler.claims import prepare_claims
+from drumline.controller.reconciler.claims import ServesOneNode, any_node, prepare_claims
 from drumline.kube import reads, writes
 from drumline.kube.client import KubeClient
 from drumline.kube.errors import Forbidden, Invalid, KubeError, NotFound, NotLeader
@@ -52,6 +52,7 @@ class StartCheck:
         pods: platform settings of pods.
         gpus_of: returns the GPUs of a pool, or None while the pool is not known.
         terminates: returns whether a namespace is being deleted.
+        serves_one_node: tells a claim that several nodes cannot use at the same time.
     """
 
     def __init__(
@@ -61,7 +62,9 @@ class StartCheck:
         pods: PodSettings,
         gpus_of: Callable[[str], PoolGpus | None],
         terminates: Callable[[str], bool],
+        serves_one_node: ServesOneNode = any_node,
     ) -> None:
+        self._serves_one_node = serves_one_node
         self._client = client
         self._pods = pods
         self._gpus_of = gpus_of
@@ -105,7 +108,9 @@ class StartCheck:
         # The cheapest facts first. A fact that decides alone saves the requests after it.
         if self._terminates(job.namespace):
             return StartFacts(namespace_terminates=True)
-        claim = await prepare_claims(self._client, job, binds=False)
+        claim = await prepare_claims(
+            self._client, job, serves_one_node=self._serves_one_node, binds=False
+        )
         kinds = self._kinds_of_pods(job)
         if claim is not None or not kinds:
             return StartFacts(claim=claim)

@@ -41,6 +41,7 @@ _SAID: Final = frozenset(
     {
         BlockReason.NAMESPACE_NOT_ALLOWED,
         BlockReason.NAMESPACE_TERMINATING,
+        BlockReason.CLAIM_IN_USE,
         BlockReason.PRIORITY_TOO_HIGH,
     }
 )

@@ -74,6 +74,7 @@ class EventHandlers:
         informers.volumes.volumes.subscribe(self._waking(volumes.on_volume))
         informers.volumes.classes.subscribe(self._waking(volumes.on_storage_class))
         informers.volumes.csi_nodes.subscribe(self._waking(volumes.on_csi_node))
+        informers.volumes.csi_drivers.subscribe(self._waking(volumes.on_csi_driver))
         if informers.devices is not None:
             informers.devices.slices.subscribe(self._on_slice)
             informers.devices.claims.subscribe(self._on_claim)

@@ -61,7 +61,15 @@ from drumline_api.role import RoleSpec
 from drumline_api.trainingjob import TrainingJobSpec
 from drumline_api.trainingqueue import TrainingQueueSpec
 from drumline_contract import Progress
-from drumline_scheduler.model import Admitted, Gang, Snapshot, Toleration, VolumeReach
+from drumline_scheduler.model import (
+    Admitted,
+    Gang,
+    Obstacle,
+    ObstacleKind,
+    Snapshot,
+    Toleration,
+    VolumeReach,
+)
 from drumline_scheduler.placement.gpu_counts import GpuCounts
 from drumline_scheduler.resources import NOTHING, Resources
 
@@ -76,7 +84,7 @@ class EvictionPermission(NamedTuple):
 
     preempts: bool
     refusal: str
-    namespace_ends: bool = False
+    obstacle: Obstacle | None = None
 
 
 _UNRESTRICTED: Final = EvictionPermission(preempts=True, refusal="")
@@ -498,8 +506,8 @@ class SnapshotBuilder:
             return None
         # Phase 3: what most gangs do not have, so most gangs are built without a copy.
         if made_of.permission is not _UNRESTRICTED:
-            preempts, refusal, ends = made_of.permission
-            gang = replace(gang, preempts=preempts, refusal=refusal, namespace_ends=ends)
+            preempts, refusal, obstacle = made_of.permission
+            gang = replace(gang, preempts=preempts, refusal=refusal, obstacle=obstacle)
         if made_of.volumes:
             surplus = gang.surplus and _with_volumes(gang.surplus, made_of.volumes)
             gang = replace(_with_volumes(gang, made_of.volumes), surplus=surplus)
@@ -527,28 +535,36 @@ class SnapshotBuilder:
         )
 
     def _eviction_permission(self, job: Job) -> EvictionPermission:
-        """Return whether other gangs may be evicted for a job.
+        """Return whether other gangs may be evicted for a job, and what keeps it from any place."""
+        sources, volumes, refusal = self._sources, self._sources.volumes, self._refusal_of(job)
+        obstacle = None
+        if volumes.is_known:
+            obstacle, refusal = volumes.obstacle_of(job), refusal or volumes.unbound_of(job)
+        # A refusal applies to evictions only: on free places the job may still start.
+        if job.namespace in sources.namespaces.terminating:
+            refusal = f"namespace {job.namespace} is being deleted"
+            message = f"{refusal}: create the job in another namespace"
+            obstacle = Obstacle(kind=ObstacleKind.NAMESPACE_ENDS, message=message)
+        preempts = job.spec.priority_class_name not in sources.priorities.polite
+        if preempts and not refusal and obstacle is None:
+            return _UNRESTRICTED
+        return EvictionPermission(preempts, refusal, obstacle)
+
+    def _refusal_of(self, job: Job) -> str:
+        """Return why the next start of a job would probably be refused, or ''.
 
         A start that only a check refused is checked again after its backoff.
         """
-        sources, refusal, checked = self._sources, "", self.checked.get(job.uid)
-        namespace_ends = job.namespace in sources.namespaces.terminating
+        checked = self.checked.get(job.uid)
         # A new spec may have fixed the refused start.
         if checked is not None and checked.generation != job.object_generation:
             checked = None
-        # A refusal applies to evictions only: on free places the job may still start.
-        if namespace_ends:
-            refusal = f"namespace {job.namespace} is being deleted"
-        elif checked is not None and checked.until > self._now:
-            refusal = checked.message
-        elif (failed := job.status.failed_starts) and (
-            checked is None or failed > checked.failed_starts
-        ):
-            refusal = failed_start_of(job)
-        preempts = job.spec.priority_class_name not in sources.priorities.polite
-        if preempts and not refusal:
-            return _UNRESTRICTED
-        return EvictionPermission(preempts, refusal, namespace_ends)
+        if checked is not None and checked.until > self._now:
+            return checked.message
+        failed = job.status.failed_starts or 0
+        if failed and (checked is None or failed > checked.failed_starts):
+            return failed_start_of(job)
+        return ""
 
     def _leave_out(self, job: Job, error: Exception) -> None:
         """Make the operator's failure at a job its verdict until its spec changes."""

@@ -38,6 +38,8 @@ class ClaimFacts:
     """True if it is being deleted. The kubelet starts no pod that uses it."""
     for_one_pod: bool = False
     """True if its only access mode is ReadWriteOncePod."""
+    for_one_node: bool = False
+    """True if its only access mode is ReadWriteOnce, and a node attaches its volume."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,6 +163,13 @@ def claim_step(job: Job, claim: ClaimFacts, storage: StorageClassFacts | None) -
         return ClaimUnusable(
             message=f'persistentvolumeclaim "{claim.name}" has the access mode ReadWriteOncePod,'
             f" but {pods} pods of the job use it",
+            remedy="name a claim with ReadWriteMany, or use a job of one pod",
+        )
+    nodes = len({member.node for member in members_of(job.status)})
+    if claim.for_one_node and nodes > 1:
+        return ClaimUnusable(
+            message=f'persistentvolumeclaim "{claim.name}" has the access mode ReadWriteOnce, but'
+            f" pods of the job on {nodes} nodes use it",
             remedy="name a claim with ReadWriteMany, or use a job of one pod",
         )
     # The volume controller binds these without a node.

@@ -148,7 +148,7 @@ def test_a_job_of_a_namespace_that_is_being_deleted_evicts_nobody(state: Cluster
     going = NamespaceView(name="team", uid="team", resource_version="1", terminating=True)
     assert state.namespaces.on_namespace(None, going)
     assert preempted(state) == []
-    assert all(gang.namespace_ends for gang in state.scheduling.pending())
+    assert all(gang.obstacle for gang in state.scheduling.pending())
     assert state.namespaces.on_namespace(going, None)
     assert preempted(state) == ["team/llama"]
 

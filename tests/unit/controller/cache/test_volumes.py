@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from msgspec import structs
 
 from drumline.controller.informers.volumes import VolumeCache
@@ -9,12 +11,14 @@ from drumline.controller.nodes.nodes import NodeCache
 from drumline.controller.state.cluster import ClusterCache
 from drumline.kube.views import (
     ClaimView,
+    CsiDriverView,
     CsiNodeView,
     ExpressionView,
+    Sharing,
     StorageClassView,
     VolumeView,
 )
-from tests.builders import a_job
+from tests.builders import a_job, admitted
 from tests.unit.controller.views import (
     assignment,
     job_view,
@@ -97,3 +101,48 @@ def test_the_places_of_a_job_attach_its_volumes_before_its_pods_do() -> None:
     assert attached() == {"h"}  # its pod still runs
     state.on_pod(pod, None)
     assert attached() == frozenset()
+
+
+ALONE = structs.replace(BOUND, sharing=Sharing.ONE_NODE)
+
+
+def test_the_pods_and_places_of_a_job_do_not_keep_it_from_its_own_claim() -> None:
+    cache = VolumeCache()
+    assert cache.on_claim(None, ALONE)
+    own = pod_view(job_uid=JOB.uid, node_name="node-0", claims=("data",), uid="p0")
+    cache.on_pod(None, own)
+    assert names(cache) == []
+    one_pod = structs.replace(ALONE, sharing=Sharing.ONE_POD)
+    assert cache.on_claim(ALONE, one_pod)
+    assert cache.obstacle_of(JOB) is None
+    other = structs.replace(own, owner_uid="", uid="p1", name="eval")
+    cache.on_pod(None, other)
+    assert cache.obstacle_of(JOB) is not None
+    assert cache.on_claim(one_pod, ALONE)
+    assert names(cache) == ["claim data (ReadWriteOnce), which pod eval uses on node-0"]
+    cache.on_pod(other, None)
+    assert (names(cache), cache.obstacle_of(JOB)) == ([], None)
+
+
+def test_the_places_of_another_job_use_a_claim_before_its_pods_exist() -> None:
+    cache = VolumeCache()
+    cache.on_claim(None, ALONE)
+    other = admitted(replace(JOB, uid="other", name="other"), nodes=("node-1",))
+    cache.on_job(None, other)
+    assert names(cache) == [f"claim data (ReadWriteOnce), which job {other.key} uses on node-1"]
+    cache.on_job(other, None)
+    assert names(cache) == []
+
+
+def test_a_driver_that_attaches_nothing_serves_several_nodes() -> None:
+    cache = VolumeCache()
+    cache.on_claim(None, ALONE)
+    volume = VolumeView(name="pv", uid="v", resource_version="1", driver="files")
+    cache.on_volume(None, volume)
+    assert cache.serves_one_node(JOB.namespace, "data")
+    driver = CsiDriverView(name="files", attaches=False)
+    assert cache.on_csi_driver(None, driver)
+    assert not cache.serves_one_node(JOB.namespace, "data")
+    assert cache.on_csi_driver(driver, None)
+    assert cache.serves_one_node(JOB.namespace, "data")
+    assert not cache.serves_one_node(JOB.namespace, "unknown")

@@ -28,6 +28,7 @@ from drumline_scheduler import (
     WaitingRule,
 )
 from drumline_scheduler.autoscaling.node_needs import MAX_GANGS
+from drumline_scheduler.model import Obstacle, ObstacleKind
 from drumline_scheduler.model.autoscaling import ZONE_LABEL
 from tests.texts import missing
 from tests.unit.scheduler.builders import admitted, after, cluster, gang, node, pod, queue, run
@@ -129,7 +130,8 @@ def test_a_gang_that_its_queue_does_not_admit_asks_for_none(
 
 
 def test_a_gang_whose_namespace_is_being_deleted_asks_for_none() -> None:
-    ending = gang("big", nodes=4, gpus=8, namespace_ends=True)
+    obstacle = Obstacle(kind=ObstacleKind.NAMESPACE_ENDS, message="it ends")
+    ending = gang("big", nodes=4, gpus=8, obstacle=obstacle)
     decisions = run(growing(offers=(offer(),)), ending)
     assert decisions.needs_nodes == ()
     assert reasons(decisions) == {"big": BlockReason.NAMESPACE_TERMINATING}

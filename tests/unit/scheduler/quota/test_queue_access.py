@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from drumline_scheduler import BlockReason, Queue, Remedy, RemedyKind, rejections
+from drumline_scheduler.model import Obstacle, ObstacleKind
 from tests.texts import missing
 from tests.unit.scheduler.builders import admitted, cluster, gang, node, run
 
@@ -55,13 +56,24 @@ def test_what_does_not_end_with_the_hold_is_said_first(
     assert blocked.reason is reason
 
 
-def test_a_gang_whose_namespace_is_being_deleted_gets_no_place_and_no_victim() -> None:
-    ending = gang("ends", gpus=2, priority=9, namespace_ends=True)
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        (ObstacleKind.NAMESPACE_ENDS, BlockReason.NAMESPACE_TERMINATING),
+        (ObstacleKind.CLAIM_IN_USE, BlockReason.CLAIM_IN_USE),
+    ],
+)
+def test_a_gang_with_an_obstacle_gets_no_place(kind: ObstacleKind, reason: BlockReason) -> None:
+    obstacle = Obstacle(kind=kind, message="why it cannot start")
+    ending = gang("ends", gpus=2, priority=9, obstacle=obstacle)
     (blocked,) = run(cluster(node("n0", gpus=2)), ending).blocked
-    assert blocked.reason is BlockReason.NAMESPACE_TERMINATING
-    assert not missing(blocked.message, "namespace training", "being deleted")
+    assert (blocked.reason, blocked.message) == (reason, "why it cannot start")
+    without_queue = run(cluster(node("n0", gpus=2), queues=()), ending).blocked
+    assert [each.reason for each in without_queue] == [reason]
     decisions = run(cluster(node("n0", gpus=2)), ending, gang("stays", gpus=2, at=1.0))
     assert [placed.key for placed in decisions.placed] == ["training/stays"]
+    low = admitted(gang("runs", gpus=2), "n0")
+    assert run(cluster(node("n0", gpus=2), running=(low,)), ending).preemptions == ()
     kept = replace(ending, nominated=("n0",), nominated_pool="h100")
     decisions = run(cluster(node("n0", gpus=2)), kept, gang("stays", gpus=2, at=1.0))
     assert [placed.key for placed in decisions.placed] == ["training/stays"]

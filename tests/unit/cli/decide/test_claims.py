@@ -1,0 +1,200 @@
+"""Claims that are not bound, in use, or being provisioned: the same answers as the operator's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.texts import missing
+from tests.unit.cli.decide.test_command import (
+    a_class,
+    a_job,
+    a_node,
+    a_pool,
+    a_queue,
+    placed_on,
+    verdicts,
+    written,
+)
+from tests.unit.cli.decide.test_volumes import (
+    BOUND,
+    MOUNTED,
+    SITE,
+    a_claim,
+    a_storage_class,
+    a_user,
+    a_volume,
+    decided,
+    in_rack,
+    of,
+)
+
+Json = dict[str, Any]
+ZONE = "topology.kubernetes.io/zone"
+OWN_ZONE = "topology.disks.example.com/zone"
+SELECTED = "volume.kubernetes.io/selected-node"
+
+
+def in_zone(name: str, zone: str, *, key: str = ZONE) -> Json:
+    node = a_node(name)
+    node["metadata"]["labels"][key] = zone
+    return node
+
+
+def being_made_for(node: str) -> tuple[Json, ...]:
+    claim = a_claim(storageClassName="zonal")
+    claim["metadata"]["annotations"] = {SELECTED: node}
+    storage = a_storage_class()
+    return {**storage, "allowedTopologies": None}, claim
+
+
+def topology(node: str, *keys: str) -> Json:
+    driver = {"name": "csi.example.com", "nodeID": node, "topologyKeys": list(keys)}
+    return of("CSINode", node, {"drivers": [driver]}, version="storage.k8s.io/v1")
+
+
+def driver(*, attaches: bool) -> Json:
+    spec = {"attachRequired": attaches}
+    return of("CSIDriver", "csi.example.com", spec, version="storage.k8s.io/v1")
+
+
+TWO_ZONES = (in_zone("n1", "a"), in_zone("n2", "b"), in_zone("n3", "b"))
+OWN_ZONES = tuple(in_zone(f"n{number}", "ab"[number > 1], key=OWN_ZONE) for number in (1, 2, 3))
+
+
+@pytest.mark.parametrize(
+    ("nodes", "csi", "expected"),
+    [
+        (TWO_ZONES, (), ["n2", "n3"]),
+        (OWN_ZONES, (topology("n3", OWN_ZONE),), ["n2", "n3"]),
+        (TWO_ZONES, (topology("n3"),), ["n1", "n2", "n3"]),
+        (tuple(map(a_node, ("n1", "n2", "n3"))), (), ["n3"]),
+        (TWO_ZONES, (topology("n3", "unknown"),), ["n3"]),
+    ],
+    ids=["zone", "labels of the driver", "any node", "node", "label missing"],
+)
+def test_a_job_goes_to_the_zone_for_which_its_volume_is_being_made(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    nodes: tuple[Json, ...],
+    csi: tuple[Json, ...],
+    expected: list[str],
+) -> None:
+    objects = (*nodes, *csi, a_pool(), a_queue(64), *being_made_for("n3"))
+    most = len(expected)
+    file = written(tmp_path, *objects, a_job("reads", nodes=most, template=MOUNTED))
+    assert verdicts(capsys, "-f", file)["team/reads"]["nodes"] == expected
+    if most < 3:
+        file = written(tmp_path, *objects, a_job("reads", nodes=most + 1, template=MOUNTED))
+        waits = verdicts(capsys, "-f", file)["team/reads"]
+        assert not missing(waits["message"], "claim data", "made for node n3")
+
+
+def test_a_node_that_is_gone_restricts_no_claim(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert decided(tmp_path, capsys, *being_made_for("gone"), nodes=2)["verdict"] == "Placed"
+
+
+def test_volumes_without_a_common_node_are_named_together(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = {**a_claim(volumeName="pv-2"), "metadata": {"name": "more", "namespace": "team"}}
+    second = {**a_volume(in_rack("r2")), "metadata": {"name": "pv-2"}}
+    template = {
+        "image": "any:1",
+        "volumes": [
+            *MOUNTED["volumes"],
+            {"name": "m", "persistentVolumeClaim": {"claimName": "more"}},
+        ],
+    }
+    objects = (*SITE, a_volume(in_rack("r1")), BOUND, second, other)
+    file = written(tmp_path, *objects, a_job("reads", template=template))
+    waits = verdicts(capsys, "-f", file)["team/reads"]
+    assert waits["reason"] == "NodesUnavailable"
+    assert not missing(
+        waits["message"], "no node reaches all", "volume pv-1 of claim data", "pv-2 of claim more"
+    )
+
+
+@pytest.mark.parametrize(
+    ("mode", "users", "drivers", "expected"),
+    [
+        ("ReadWriteOnce", ("n2",), (), ["n2"]),
+        ("ReadWriteOnce", ("n1", "n2"), (), ["n1"]),
+        ("ReadWriteOnce", (), (), ["n1"]),
+        ("ReadWriteMany", ("n2",), (), ["n1"]),
+        ("ReadWriteOnce", ("n2",), (False,), ["n1"]),
+        ("ReadWriteOnce", ("n2",), (True,), ["n2"]),
+    ],
+)
+def test_a_claim_with_read_write_once_is_used_on_the_node_of_its_user(  # noqa: PLR0917 - fixtures
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    mode: str,
+    users: tuple[str, ...],
+    drivers: tuple[bool, ...],
+    expected: list[str],
+) -> None:
+    objects = [driver(attaches=attaches) for attaches in drivers]
+    claim = a_claim(volumeName="pv-1")
+    claim["spec"]["accessModes"] = [mode]
+    volume = of(
+        "PersistentVolume", "pv-1", {"csi": {"driver": "csi.example.com", "volumeHandle": "1"}}
+    )
+    pods = (a_user(node, "data") for node in users)
+    assert decided(tmp_path, capsys, claim, volume, *objects, *pods)["nodes"] == expected
+
+
+@pytest.mark.parametrize("source", ["nfs", "hostPath", "local"])
+def test_a_volume_that_no_node_attaches_is_used_beside_its_user(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], source: str
+) -> None:
+    claim = a_claim(volumeName="pv-1")
+    claim["spec"]["accessModes"] = ["ReadWriteOnce"]
+    volume = of("PersistentVolume", "pv-1", {source: {"path": "/data"}})
+    assert decided(tmp_path, capsys, claim, volume, a_user("n2", "data"))["nodes"] == ["n1"]
+
+
+def test_a_claim_for_one_pod_is_waited_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    claim = a_claim(volumeName="pv-1")
+    claim["spec"]["accessModes"] = ["ReadWriteOncePod"]
+    waits = decided(tmp_path, capsys, claim, a_user("n2", "data"))
+    assert (waits["verdict"], waits["reason"]) == ("Waits", "ClaimInUse")
+    assert not missing(waits["message"], "claim data", "pod on-n2", "node n2")
+    ended = decided(tmp_path, capsys, claim, a_user("n2", "data", phase="Succeeded"))
+    assert ended["verdict"] == "Placed"
+
+
+@pytest.mark.parametrize(
+    ("spec", "phase", "evicts"),
+    [
+        ({"volumeName": "pv-1"}, "Bound", True),
+        ({"volumeName": "pv-1"}, "Pending", False),
+        ({}, "Pending", False),
+        ({"storageClassName": "zonal"}, "Pending", True),
+        ({"storageClassName": "at-once"}, "Pending", False),
+    ],
+)
+def test_a_job_evicts_nobody_while_a_claim_has_no_volume(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    spec: dict[str, str],
+    phase: str,
+    evicts: bool,
+) -> None:
+    zonal = a_storage_class("r1", "r2")
+    at_once = {**zonal, "metadata": {"name": "at-once"}, "volumeBindingMode": "Immediate"}
+    claim = {**a_claim(**spec), "status": {"phase": phase}}
+    low = a_job("low", nodes=2, status=placed_on("n1", "n2"))
+    high = a_job("high", nodes=2, template=MOUNTED, priorityClassName="high")
+    objects = (*SITE, zonal, at_once, claim, a_class("high", 9), low, high)
+    answer = verdicts(capsys, "-f", written(tmp_path, *objects))
+    waits = answer["team/high"]
+    assert (waits["reason"] == "WaitingForVictims") == evicts
+    if not evicts:
+        assert not missing(waits["message"], "evicts no other job", "claim data is not bound")
