@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from drumline_addons.archive.reading import EndedJob, read_earlier_logs, read_en
 from drumline_addons.archive.store import FORMS, ArchiveError, ArchiveStore, NotArchived
 from drumline_cli.errors import BadInput, NotAnswered
 from drumline_cli.formatting import many
+from drumline_cli.options import acts_as_another
 from drumline_cli.overview_arguments import ARCHIVE_VARIABLE
 from drumline_contract import plain
 
@@ -22,6 +24,19 @@ class ArchivedJobs:
 
     jobs: tuple[EndedJob, ...]
     remarks: tuple[str, ...] = ()
+
+
+def refuse_identity(chosen: argparse.Namespace) -> None:
+    """Refuse to read the archive as an identity of the cluster, which may read less.
+
+    Raises:
+        BadInput: an identity is given.
+    """
+    if acts_as_another(chosen):
+        raise BadInput(
+            "the archive is read with the rights of its storage, which knows no identity of the"
+            " cluster: leave --as, --as-group and --as-uid out"
+        )
 
 
 def archived_jobs(

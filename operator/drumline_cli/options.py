@@ -43,6 +43,11 @@ def add_context(command: argparse.ArgumentParser) -> None:
     """Add the way to a cluster."""
     command.add_argument("--context", help="context of the kubeconfig")
     command.add_argument("--kubeconfig", type=Path, metavar="FILE", help="kubeconfig to use")
+    add_identity(command)
+
+
+def add_identity(command: argparse.ArgumentParser) -> None:
+    """Add the identity to act as."""
     command.add_argument("--as", dest="act_as", metavar="USER", default="", help="user to act as")
     command.add_argument(
         "--as-group",
@@ -55,6 +60,11 @@ def add_context(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--as-uid", dest="act_as_uid", metavar="UID", default="", help="UID to act as, with --as"
     )
+
+
+def acts_as_another(chosen: argparse.Namespace) -> bool:
+    """Return whether `add_identity` was given an identity."""
+    return bool(chosen.act_as or chosen.act_as_groups or chosen.act_as_uid)
 
 
 def add_cluster(command: argparse.ArgumentParser) -> None:

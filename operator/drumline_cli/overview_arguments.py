@@ -9,7 +9,13 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from drumline_cli.options import CommandGrammar, add_context, add_namespace, add_output
+from drumline_cli.options import (
+    CommandGrammar,
+    add_context,
+    add_identity,
+    add_namespace,
+    add_output,
+)
 
 ARCHIVE_VARIABLE: Final = "DRUMLINE_ARCHIVE"
 GROUPS: Final = ("queue", "user", "namespace", "phase", "job")
@@ -244,6 +250,7 @@ def _add_source(command: argparse.ArgumentParser) -> None:
 HISTORY_DESCRIPTION: Final = """\
 List the jobs that have ended, from the archive. This includes jobs whose object, pods or namespace
 were deleted. With JOB, show the report of the last job of this name. The command needs no cluster.
+It reads the archive with your own rights, so it refuses to act as somebody else (--as).
 """
 HISTORY_EXAMPLES: Final = """\
 examples:
@@ -275,6 +282,7 @@ def _add_history(command: argparse.ArgumentParser) -> None:
     )
     # The variable sets the default, so that operators configure it once per shell.
     add_archive(command)
+    add_identity(command)
     command.add_argument(
         "-o",
         "--output",

@@ -114,6 +114,8 @@ class Admission:
         """Units of searches for costly gangs, by namespace."""
         self._searched: set[int] = set()
         """Classes of costly gangs for which a search was made."""
+        self._yielded: set[str] = set()
+        """Uids of gangs that have let another gang be asked first."""
         self.not_started: list[str] = []
         """Uids of gangs that are not tried because equal ones have started."""
         self.turns = Turns(
@@ -204,6 +206,7 @@ class Admission:
             if isinstance(outcome, GangPlacement):
                 return self._start(outcome)
             if isinstance(outcome, Yields):
+                self._yielded.add(gang.uid)
                 self.turns.ask_early(outcome.to)
                 return outcome
             if isinstance(outcome, RejectedByPools):
@@ -247,11 +250,13 @@ class Admission:
         """Return the answer to a costly gang if equal ones have used the budget of its namespace.
 
         One search rejects all gangs of a class, but each start takes a search of its own. Under
-        the strict rule no gang is passed.
+        the strict rule no gang is passed. A gang that let others be asked first is asked again.
         """
         session, cost = self._session, cost_of(gang)
         budget = session.try_budget
         if budget is None or cost <= COSTLY or session.policy.waiting is WaitingRule.STRICT:
+            return None
+        if gang.uid in self._yielded:
             return None
         number = self._session.pending.class_of(gang)
         used = self._used[gang.namespace]

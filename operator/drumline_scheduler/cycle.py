@@ -178,6 +178,7 @@ def _cycle(cycle: CycleInput, *, cache: CycleCache) -> Decisions:
         stay=session.stay,
         reservations=session.reservations.made(),
         order=order_of(pending=queued, answers=answers),
+        considered=sum(uid in queued for uid in answers),
         deferred=(*session.rejections.deferral.uids, *admission.not_started),
         passed=_passed(cycle, blocked=blocked, pending=queued),
         retry_at=next_retry_at(session=session, broken=broken, blocked=blocked),

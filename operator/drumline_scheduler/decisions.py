@@ -424,7 +424,10 @@ class Decisions:
     faults: tuple[GangFault, ...] = ()
     """Exceptions, by uid, of gangs that were set aside before or raised in this cycle."""
     order: tuple[str, ...] = ()
-    """Uids of the waiting gangs, in the order in which they were considered."""
+    """Uids of the waiting gangs: first those that were considered, in that order, then all others.
+    """
+    considered: int = 0
+    """Number of gangs that were considered. The others had the answer of an equivalent gang."""
     deferred: tuple[str, ...] = ()
     """Uids of gangs that were not tried, one of each kind, the longest deferred first. The next
     cycle takes them as `CycleInput.deferred`."""

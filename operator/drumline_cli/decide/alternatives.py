@@ -25,6 +25,7 @@ from drumline_scheduler.cycle_input import CycleInput
 from drumline_scheduler.decisions import NEVER_FITS, BlockReason, Decisions, Placed
 from drumline_scheduler.forecast.expected_starts import ExpectedStart
 from drumline_scheduler.model import Gang, NodeOffer, Pool, Queue, Snapshot
+from drumline_scheduler.queueing.line_order import line_of
 from drumline_scheduler.quota.pool_prices import accepts, turn_of
 from drumline_scheduler.quota.pool_selection import requested_pools
 from drumline_scheduler.quota.queue_access import HIGHEST_PRIORITY
@@ -125,7 +126,8 @@ def alternatives(
         if blocked.reason in _HAS_ALTERNATIVES and blocked.uid in gangs
     ]
     # Phase 2: sort by the order of the line, since the first jobs matter most.
-    rank = {uid: position for position, uid in enumerate(decisions.order)}
+    line = line_of(gangs.values(), order=decisions.order, considered=decisions.considered)
+    rank = {gang.uid: position for position, gang in enumerate(line)}
     # A job in a group waits for its partners. Alternatives of one job would mislead.
     waiting = [gang for gang in waiting if not gang.group and gang.queue in world.queues]
     waiting.sort(key=lambda gang: rank.get(gang.uid, len(rank)))

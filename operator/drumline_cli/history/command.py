@@ -11,7 +11,7 @@ from drumline.overview.jobs import job_row
 from drumline.overview.objects import ClusterObjects
 from drumline.overview.rows import JobRow
 from drumline_addons.archive.reading import EndedJob
-from drumline_cli.archived_jobs import archived_jobs, archived_logs
+from drumline_cli.archived_jobs import archived_jobs, archived_logs, refuse_identity
 from drumline_cli.columns import columns
 from drumline_cli.commands import Output
 from drumline_cli.errors import BadInput, NotAnswered
@@ -38,6 +38,7 @@ def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
         CommandError: the archive cannot be read, there is no such job in it, or an argument cannot
             be used.
     """
+    refuse_identity(chosen)
     now = time.time()
     # The period limits which days of the archive are read.
     since = begin_of(chosen.since, now=now)

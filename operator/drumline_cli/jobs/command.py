@@ -102,7 +102,12 @@ def _earlier_logs(
 ) -> Output:
     """Return the selected archived lines of a generation's pods, in order of time."""
     # The archive client is a large import, and few calls need it.
-    from drumline_cli.archived_jobs import archived_earlier_logs  # noqa: PLC0415 - rarely asked for
+    from drumline_cli.archived_jobs import (  # noqa: PLC0415 - rarely asked for
+        archived_earlier_logs,
+        refuse_identity,
+    )
+
+    refuse_identity(chosen)
 
     async def read() -> Json:
         async with cluster_client(credentials) as client:

@@ -360,7 +360,7 @@ def _states(pod: Json, field: str) -> dict[str, Json]:
 def is_routine(text: str) -> bool:
     """Return whether a line is an event of the agent in a start or an end without a fault.
 
-    A restart (an attempt above 0) and an exit code other than 0 are no routine.
+    A restart (an attempt above 0) and an exit code other than 0 are not routine.
 
     Args:
         text: a line of a pod's log.

@@ -17,6 +17,7 @@ from drumline.overview.why import why_card
 from drumline.overview.workloads import workload_uses
 from drumline_cli.commands import Output
 from drumline_cli.errors import BadInput
+from drumline_cli.options import acts_as_another
 from drumline_cli.overview import tables, why_workload
 from drumline_cli.overview.chosen_cluster import cluster_of
 from drumline_cli.overview.json_output import as_json
@@ -133,6 +134,8 @@ def _with_archived(
     """Return the jobs of the cluster and those of the archive that are in it no more. Remarks."""
     if not (chosen.archive or environment.get(ARCHIVE_VARIABLE)):
         return jobs, ()
+    if acts_as_another(chosen):
+        return jobs, ("The archive is left out: it knows no identity of the cluster (--as).",)
     from drumline_cli.archived_jobs import archived_jobs  # noqa: PLC0415 - 0.1 s without need
 
     archived = archived_jobs(chosen.archive, environment, since=since)

@@ -46,6 +46,7 @@ from drumline_scheduler.forecast.lines import CANNOT_START, Lines
 from drumline_scheduler.model import Admitted, Gang, Snapshot
 from drumline_scheduler.overdue_gangs import without_overdue
 from drumline_scheduler.queueing.expected_ends import LEAST_SECONDS
+from drumline_scheduler.queueing.line_order import line_of
 
 SAMPLES: Final = 5
 """Number of simulated futures, for the operator and for `drumline decide`."""
@@ -124,7 +125,6 @@ def expected_starts(
         known: futures of earlier calls. They are used if they are the same, else replaced by these.
     """
     now = cycle.now
-    waiting = {gang.uid: gang for gang in cycle.pending}
     # 1. A policy without moves and surplus: they cost time and change starts little.
     calm = replace(
         cycle.policy,
@@ -137,14 +137,14 @@ def expected_starts(
     # The time until new nodes arrive is not known here.
     overdue = without_overdue(cycle.snapshot, seconds=calm.overdue_seconds, now=now)
     snapshot = replace(overdue.snapshot, offers=(), asked=())
-    pending = tuple(waiting.values())
-    still = replace(cycle, snapshot=snapshot, pending=pending, policy=calm, explain=False)
+    still = replace(cycle, snapshot=snapshot, policy=calm, explain=False)
     # 2. One cycle on the present gives the line, and gangs on which the scheduler raises.
     first = decide(still)
     still = replace(still, set_aside=first.faults)
     left_out = {fault.uid for fault in first.faults}
     left_out |= {each.uid for each in first.blocked if each.reason in CANNOT_START}
-    order = (waiting[uid] for uid in first.order if uid not in left_out)
+    in_line = line_of(cycle.pending, order=first.order, considered=first.considered)
+    order = (gang for gang in in_line if gang.uid not in left_out)
     line = Lines(snapshot).heads(order, each=LINE, most=MOST_GANGS)
     if not line:
         return ()

@@ -170,6 +170,8 @@ def test_usage_counts_jobs_that_are_gone_and_none_twice(
     (whole,) = json.loads(shown(capsys, *arguments, "--archive", archive))["rows"]
     assert (alone["jobs"], alone["gpuSeconds"]) == (1, 16 * 7200)
     assert (whole["jobs"], whole["gpuSeconds"]) == (3, 2 * 16 * 7200 + 16 * 3600)
+    acting = json.loads(shown(capsys, *arguments, "--archive", archive, "--as", "ann"))
+    assert (acting["rows"], acting["remarks"][0][:24]) == ([alone], "The archive is left out:")
 
 
 def test_the_environment_names_the_archive(
@@ -194,6 +196,8 @@ def test_the_environment_names_the_archive(
         ),
         (("history", "--archive", "file:///nowhere/at/all"), 2, "cannot open the archive"),
         (("history", "nobody"), 1, "the archive has no ended job 'nobody'"),
+        (("history", "--as", "ann"), 2, "leave --as, --as-group and --as-uid out"),
+        (("history", "--as", "ann", "--as-group", "ml"), 2, "rights of its storage"),
         (("history", "--since", "yesterday"), 2, "want a duration such as 30d"),
     ],
 )

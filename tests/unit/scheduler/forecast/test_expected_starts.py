@@ -15,6 +15,7 @@ from drumline_scheduler import (
 )
 from drumline_scheduler.cycle_input import CycleInput
 from drumline_scheduler.forecast.expected_starts import (
+    LINE,
     MOST_SECONDS,
     USUAL_SECONDS,
     ExpectedStart,
@@ -45,6 +46,15 @@ def starts(
 def test_who_has_room_starts_now() -> None:
     result = starts(cluster(*racks()), gang("a"))
     assert (result["a"].p50_at, result["a"].p90_at) == (NOW, NOW)
+
+
+def test_a_late_kind_stands_behind_the_equal_gangs_that_came_before_it() -> None:
+    snapshot = cluster(*racks(), running=[runs("r", "n0", limit=300)])
+    early = [gang(f"a{i:02}", nodes=4, gpus=2, at=i) for i in range(LINE + 8)]
+    late = gang("late", nodes=3, gpus=2, at=99)
+    cycle = CycleInput(snapshot=snapshot, pending=(*early, late), policy=Policy(), now=NOW)
+    line = expected_starts(cycle, samples=1)
+    assert [each.key for each in line] == [each.key for each in early[:LINE]]
 
 
 def fleet(*parts: float) -> Snapshot:

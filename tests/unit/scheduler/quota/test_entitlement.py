@@ -6,7 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from drumline_scheduler import Gang, Policy, Queue, Snapshot
+from drumline_scheduler import CycleInput, Gang, Policy, Queue, Snapshot, Toleration, decide
+from drumline_scheduler.queueing.deferral import COSTLY
+from drumline_scheduler.queueing.search_costs import cost_of
 from tests.unit.scheduler.builders import (
     BEST_EFFORT,
     STRICT,
@@ -134,6 +136,22 @@ def test_what_the_entitled_leave_is_borrowed_in_the_same_cycle() -> None:
     assert starts(snapshot, BOTH, ENTITLED) == {"entitled": "b", "both": "b"}
     decisions = run(snapshot, BOTH, ENTITLED)
     assert decisions.order == (ENTITLED.uid, BOTH.uid)
+
+
+def test_a_costly_gang_that_let_others_go_first_is_asked_again_in_the_same_cycle() -> None:
+    """Its second search is one more than the budget allows, in every cycle alike."""
+    costly = replace(BOTH, tolerations=tuple(Toleration(key=f"k{i}") for i in range(100)))
+    cannot = replace(ENTITLED, selector={"no": "such node"})
+    budget = cost_of(costly) * 3 // 2
+    assert cost_of(costly) > COSTLY
+    cycle = CycleInput(
+        snapshot=two_pools(a=1),
+        pending=(costly, cannot),
+        policy=BEST_EFFORT,
+        now=0.0,
+        try_budget=budget,
+    )
+    assert [each.key for each in decide(cycle).placed] == [costly.key]
 
 
 def test_several_are_asked_first_in_the_order_of_their_queues() -> None:
