@@ -61,4 +61,6 @@ class DistinctCapacities:
 
 
 def _bounded(amount: Vector) -> Vector:
+    if max(amount) <= MOST and min(amount) >= -MOST:
+        return amount
     return tuple(max(-MOST, min(MOST, value)) for value in amount)

@@ -21,11 +21,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from drumline_scheduler.placement.allocations import Vector
-from drumline_scheduler.placement.frontier import Frontiers, RoleMix
+from drumline_scheduler.placement.frontier import MOST_PAIRS, Frontiers, RoleMix, pairs_of
 from drumline_scheduler.placement.packing import Packer, PodsByNode, neighbours
 from drumline_scheduler.placement.pool_view import PoolView
 from drumline_scheduler.placement.role_placement import RolePlacement, RolePlacer
-from drumline_scheduler.placement.roles_in_order import RolesInOrder, could_hold
+from drumline_scheduler.placement.roles_in_order import RoleBounds, RolesInOrder
 from drumline_scheduler.placement.slicing import NO_ROOM, Anchor, SliceLevel, confined, whole_slices
 from drumline_scheduler.placement.slots import SlotIndex
 from drumline_scheduler.placement.topology import Counts, TopologyTree
@@ -76,6 +76,7 @@ class CapacityIndex:
         self.requests = requests
         self._frontiers: dict[tuple[tuple[int, ...], tuple[SliceLevel, ...]], Frontiers] = {}
         self._in_order: dict[tuple[tuple[int, ...], tuple[SliceLevel, ...]], RolesInOrder] = {}
+        self._bounds: RoleBounds | None = None
 
     @property
     def cells(self) -> int:
@@ -86,6 +87,7 @@ class CapacityIndex:
         """Drop the frontiers; they are computed again when they are needed."""
         self._frontiers.clear()
         self._in_order.clear()
+        self._bounds = None
 
     def renew(self, ordinal: int) -> None:
         """Count a node again whose value was replaced."""
@@ -94,6 +96,7 @@ class CapacityIndex:
             frontiers.renew({ordinal})
         for in_order in self._in_order.values():
             in_order.renew()
+        self._bounds = None
 
     def most(self, *, demand: Demand, depth: int) -> Counts:
         """Return the number of main pods that fit, by domain id.
@@ -122,7 +125,9 @@ class CapacityIndex:
     def _beside_roles(self, *, demand: Demand, depth: int) -> Counts:
         if not self.is_exact(demand):
             return self.in_order(demand).most(depth)
-        could = could_hold(index=self.index, requests=self.requests, pods=demand.roles, depth=depth)
+        if self._bounds is None:
+            self._bounds = RoleBounds(index=self.index, requests=self.requests)
+        could = self._bounds.could_hold(pods=demand.roles, depth=depth)
         if not could.any():  # saves the frontiers
             return np.full(len(could), NO_ROOM, dtype=np.int64)
         frontiers = self.frontiers(demand)
@@ -150,7 +155,7 @@ class CapacityIndex:
 
     def is_exact(self, demand: Demand) -> bool:
         """Return whether the search finds a placement of this demand whenever one exists."""
-        return RoleMix(requests=self.requests, pods=demand.roles).is_searchable
+        return pairs_of(demand.roles) <= MOST_PAIRS
 
     def in_order(self, demand: Demand) -> RolesInOrder:
         """Return the up-to-date placement of the demand's roles one after another."""
@@ -219,13 +224,12 @@ def candidates(*, index: SlotIndex, demand: Demand, depth: int) -> Counts:
         depth: level of the topology tree. 0 is the whole pool.
     """
     tree = index.tree
-    usable = tree.usable(depth, within=demand.required_depth)
+    ids = tree.usable_ids(depth, within=demand.required_depth)
     for slice_level in demand.slice_levels:
-        usable = usable & tree.usable(depth, within=min(slice_level.depth, depth))
-    ids = np.flatnonzero(usable)
+        ids = ids[tree.usable(depth, within=min(slice_level.depth, depth))[ids]]
     if demand.beside:
         near = neighbours(index=index, beside=demand.beside, depth=depth)
-        ids = ids[np.isin(ids, list(near))]
+        ids = np.array([i for i in ids.tolist() if i in near], dtype=np.int64)
     return ids
 
 

@@ -179,7 +179,12 @@ def pairs_of(pods: Iterable[int]) -> int:
 
 def amounts(vectors: Sequence[Vector]) -> Counts:
     """Return vectors as rows, with amounts of which hundreds can be added."""
-    bounded = [[max(-MOST_AMOUNT, min(MOST_AMOUNT, each)) for each in vector] for vector in vectors]
+    bounded = [
+        vector
+        if max(vector) <= MOST_AMOUNT and min(vector) >= -MOST_AMOUNT
+        else [max(-MOST_AMOUNT, min(MOST_AMOUNT, each)) for each in vector]
+        for vector in vectors
+    ]
     return np.array(bounded, dtype=np.int64)
 
 

@@ -64,7 +64,7 @@ class RolesInOrder:
         beside: Sequence[int] = (),
     ) -> None:
         self._index = index
-        self._vectors = requests
+        self._bounds = RoleBounds(index=index, requests=requests)
         self._requests = amounts(requests)
         self._pods = pods
         self._slice_levels = slice_levels
@@ -75,6 +75,7 @@ class RolesInOrder:
     def renew(self) -> None:
         """Forget everything, because a node's value was replaced."""
         self._known.clear()
+        self._bounds.renew()
 
     def most(self, depth: int) -> Counts:
         """Return the main pods that fit beside the role pods, by domain id.
@@ -102,7 +103,7 @@ class RolesInOrder:
         pods = [np.zeros(len(tree.nodes), dtype=np.int64) for _ in self._pods]
         spend(len(tree.nodes) * len(self._pods))
         # 1. A quick bound. If no domain passes, the placement is not tried.
-        fits = could_hold(index=index, requests=self._vectors, pods=self._pods, depth=depth)
+        fits = self._bounds.could_hold(pods=self._pods, depth=depth)
         if not fits.any():
             most = np.full(domains, NO_ROOM, dtype=np.int64)
             return _Placed(read=index.read, most=most, pods=pods)
@@ -173,31 +174,56 @@ class RolesInOrder:
         return away
 
 
-def could_hold(
-    *, index: SlotIndex, requests: Sequence[Vector], pods: Sequence[int], depth: int
-) -> Flags:
-    """Return whether role pods may fit, by domain id. False is certain, True is not.
+class RoleBounds:
+    """The domains that may hold role pods, kept in step with the index.
 
     The check compares the sums of all requests, and each role alone, with what is free.
 
     Args:
-        index: slots of the main pods, up to date.
+        index: slots of the main pods.
         requests: request of one pod, by role.
-        pods: number of pods, by role.
-        depth: depth of the domains.
     """
-    tree, rows = index.tree, amounts(requests)
-    could = np.full(len(tree.starts[depth]), bool(tree.nodes))
-    if not tree.nodes:
-        return could
-    free = np.where(np.asarray(index.eligible)[:, None], index.free_amounts(), 0)
-    total = np.asarray(pods, dtype=np.int64) @ rows
-    for axis in np.flatnonzero(total):
-        could &= tree.sums(depth, np.maximum(free[:, axis], 0)) >= total[axis]
-    for request, count in zip(rows, pods, strict=True):
-        if count and could.any():
-            could &= tree.sums(depth, np.minimum(_room(free, request), count)) >= count
-    return could
+
+    def __init__(self, *, index: SlotIndex, requests: Sequence[Vector]) -> None:
+        self._index = index
+        self._requests = amounts(requests)
+        self._known: dict[Sequence[int], tuple[int, Counts, Counts]] = {}
+        """Length of the log, amounts by ordinal and column, and the least sums, by pods."""
+
+    def renew(self) -> None:
+        """Forget everything, because a node's value was replaced."""
+        self._known.clear()
+
+    def could_hold(self, *, pods: Sequence[int], depth: int) -> Flags:
+        """Return whether role pods may fit, by domain id. False is certain, True is not.
+
+        Args:
+            pods: number of pods, by role.
+            depth: depth of the domains. The index is up to date.
+        """
+        tree, known = self._index.tree, self._known.get(pods)
+        if not tree.nodes:
+            return np.zeros(len(tree.starts[depth]), dtype=np.bool_)
+        if known is None or known[0] != self._index.read:
+            known = self._known[pods] = (self._index.read, *self._counted(pods))
+        _, by_node, least = known
+        sums = np.add.reduceat(by_node, tree.starts[depth], axis=0)
+        return np.logical_and.reduce(sums >= least, axis=1)
+
+    def _counted(self, pods: Sequence[int]) -> tuple[Counts, Counts]:
+        """Return a column for each requested resource and each role, and the sums that it needs."""
+        # Nodes with equal amounts share a row until the end.
+        table, places = self._index.distinct_amounts()
+        total = np.asarray(pods, dtype=np.int64) @ self._requests
+        axes = total.nonzero()[0]
+        columns, least = [np.maximum(table[:, axes], 0)], total[axes].tolist()
+        for request, count in zip(self._requests, pods, strict=True):
+            if count:
+                columns.append(np.minimum(_room(table, request), count)[:, None])
+                least.append(count)
+        by_node = np.concatenate(columns, axis=1)[places]
+        by_node[~np.asarray(self._index.eligible)] = 0
+        return by_node, np.array(least, dtype=np.int64)
 
 
 def _room(free: Counts, request: Counts) -> Counts:

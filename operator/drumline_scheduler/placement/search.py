@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Generator, Hashable, Iterable, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from operator import mul, sub
+from typing import Final
 
 from drumline_scheduler.model import Gang
 from drumline_scheduler.placement.allocations import Vector
@@ -27,6 +28,9 @@ from drumline_scheduler.placement.pool_view import PoolView
 from drumline_scheduler.placement.slicing import NO_ROOM
 from drumline_scheduler.placement.slots import PodShape, SlotIndex
 from drumline_scheduler.placement.topology import Domain
+
+_NONE_FIXED: Final = nullcontext(enter_result=True)
+"""The context of a search without fixed pods. It holds no state, so all searches share it."""
 
 
 def is_exact(search: Search) -> bool:
@@ -85,14 +89,18 @@ class Search:
     def vacant(self) -> int:
         """Number of main pods without a node."""
         last = self.variants[-1]
+        if not (last.anchored or last.fixed):
+            return len(last.main)
         fixed = (positions for _, positions in last.fixed)
         return len(last.main) + sum(map(len, (*last.anchored, *fixed)))
 
     @property
     def total(self) -> Vector:
         """Resources that all pods without a node request together."""
-        rows = [(self.shape.request, self.vacant)]
-        rows += list(zip(self.capacity.requests, self.demand.roles, strict=True))
+        vacant, roles = self.vacant, self.demand.roles
+        if not roles:
+            return tuple([each * vacant for each in self.shape.request])
+        rows = [(self.shape.request, vacant), *zip(self.capacity.requests, roles, strict=True)]
         return tuple(
             sum(request[i] * pods for request, pods in rows) for i in range(len(self.shape.request))
         )
@@ -177,16 +185,15 @@ class Search:
             domain = (depth, identity)
             return choose_nodes(capacity=capacity, demand=demand, view=self.view, domain=domain)
 
-    @contextmanager
-    def _fixed_placed(self, variant: DemandVariant | None) -> Generator[bool]:
+    def _fixed_placed(self, variant: DemandVariant | None) -> AbstractContextManager[bool]:
         """Take the capacity of pods that must go to a certain node, inside the context.
 
-        Yields:
-            Whether these pods fit there.
+        The context's value says whether these pods fit there.
         """
-        if variant is None or not variant.fixed:
-            yield True
-            return
+        return _NONE_FIXED if variant is None or not variant.fixed else self._with_fixed(variant)
+
+    @contextmanager
+    def _with_fixed(self, variant: DemandVariant) -> Generator[bool]:
         request = variant.shape.request
         places = Counter[int]()  # slices of several levels may share a node
         for ordinal, positions in variant.fixed:

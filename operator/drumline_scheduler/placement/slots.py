@@ -177,9 +177,14 @@ class SlotIndex:
 
     def free_amounts(self) -> Counts:
         """Return the free amounts by ordinal, as a new array with bounded amounts."""
+        table, places = self.distinct_amounts()
+        return table[places]
+
+    def distinct_amounts(self) -> tuple[Counts, Counts]:
+        """Return the distinct free amounts as rows, bounded, and the row of each node."""
         self._distinct.catch_up()
-        table = np.clip(self._distinct.table, -MOST_AMOUNT, MOST_AMOUNT)
-        return table[self._distinct.places]
+        table = np.minimum(np.maximum(self._distinct.table, -MOST_AMOUNT), MOST_AMOUNT)
+        return table, self._distinct.places
 
     def changed_since(self, read: int) -> Collection[int]:
         """Return the ordinals that may have changed since `read`, an earlier length of the log."""
@@ -223,16 +228,15 @@ class SlotIndex:
         # An extra row of zeros stands for nodes that are not counted.
         if not all(self.counted):
             places = np.where(self.counted, places, closed)
-        gpus, slots = np.zeros((2, closed + 1), dtype=np.int64)
+        both = np.zeros((2, closed + 1), dtype=np.int64)
         if closed:
-            gpus[:closed], slots[:closed] = (
-                np.maximum(table[:, 0], 0),
-                self.shape.slots_in_each(table),
-            )
-        cells = list(zip(gpus.tolist(), slots.tolist(), strict=True))
+            np.maximum(table[:, 0], 0, out=both[0, :closed])
+            both[1, :closed] = self.shape.slots_in_each(table)
+        gpus, slots = both.tolist()
+        cells = list(zip(gpus, slots, strict=True))
         self.cells = list(map(cells.__getitem__, places.tolist()))
-        self.gpus = [self.tree.sums(depth, gpus[places]) for depth in self.tree.depths]
-        self.slots = [self.tree.sums(depth, slots[places]) for depth in self.tree.depths]
+        sums = self.tree.sums_of_rows(both[:, places])
+        self.gpus, self.slots = [gpus for gpus, _ in sums], [slots for _, slots in sums]
 
     def _update(self, ordinal: int) -> None:
         old = self.cells[ordinal]

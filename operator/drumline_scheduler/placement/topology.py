@@ -63,6 +63,11 @@ class TopologyTree:
     hanging: dict[int, tuple[str, ...]]
     """`Node.hanging` of the nodes that have any, by ordinal."""
     _usable: dict[tuple[int, int], Flags] = field(default_factory=dict[tuple[int, int], Flags])
+    _usable_ids: dict[tuple[int, int], Counts] = field(
+        default_factory=dict[tuple[int, int], Counts]
+    )
+    _bounds: dict[int, list[int]] = field(default_factory=dict[int, list[int]])
+    """`starts` as integers and the number of nodes, by depth."""
     _labels: list[LabelTable] = field(default_factory=list[LabelTable])
     """The table of the nodes' labels, once it was needed."""
 
@@ -100,9 +105,10 @@ class TopologyTree:
 
     def span(self, depth: int, identity: int) -> range:
         """Return the ordinals of a domain."""
-        starts = self.starts[depth]
-        last = identity + 1 == len(starts)
-        return range(int(starts[identity]), len(self.nodes) if last else int(starts[identity + 1]))
+        bounds = self._bounds.get(depth)
+        if bounds is None:
+            bounds = self._bounds[depth] = [*self.starts[depth].tolist(), len(self.nodes)]
+        return range(bounds[identity], bounds[identity + 1])
 
     def children(self, depth: int, identity: int) -> range:
         """Return the ids of a domain's children, one depth further down."""
@@ -133,11 +139,26 @@ class TopologyTree:
             self._usable[depth, within] = usable
         return usable
 
+    def usable_ids(self, depth: int, *, within: int) -> Counts:
+        """Return the ids of the usable domains of a depth, ascending. The array is shared."""
+        ids = self._usable_ids.get((depth, within))
+        if ids is None:
+            ids = self._usable_ids[depth, within] = np.flatnonzero(
+                self.usable(depth, within=within)
+            )
+        return ids
+
     def sums(self, depth: int, by_node: Counts) -> Counts:
         """Return the sums over the nodes of each domain of a depth."""
         if not self.nodes:
             return np.zeros(1, dtype=np.int64)
         return np.add.reduceat(by_node, self.starts[depth])
+
+    def sums_of_rows(self, by_node: Counts) -> list[Counts]:
+        """Return the sums of several rows over the nodes of each domain, by depth."""
+        if not self.nodes:
+            return [np.zeros((len(by_node), 1), dtype=np.int64) for _ in self.starts]
+        return [np.add.reduceat(by_node, starts, axis=1) for starts in self.starts]
 
     def suspicion_in(self, depth: int, ids: Counts) -> Counts:
         """Return the total suspicion of the nodes in some domains of a depth."""
