@@ -35,14 +35,18 @@ class Resources:
             object.__setattr__(self, "extended", canonical)
 
     def __add__(self, other: Resources) -> Resources:
-        return Resources(
-            gpus=self.gpus + other.gpus,
-            cpu_millis=self.cpu_millis + other.cpu_millis,
-            memory_bytes=self.memory_bytes + other.memory_bytes,
-            pods=self.pods + other.pods,
-            ephemeral_bytes=self.ephemeral_bytes + other.ephemeral_bytes,
-            extended=self.extended + other.extended,
-        )
+        # Sums are made for every node of every cycle. A slot is written in a third of the time that
+        # the constructor of a frozen value takes.
+        total = _NEW(Resources)
+        _GPUS(total, self.gpus + other.gpus)
+        _CPU(total, self.cpu_millis + other.cpu_millis)
+        _MEMORY(total, self.memory_bytes + other.memory_bytes)
+        _PODS(total, self.pods + other.pods)
+        _EPHEMERAL(total, self.ephemeral_bytes + other.ephemeral_bytes)
+        _EXTENDED(total, self.extended + other.extended)
+        if other.extended:
+            total.__post_init__()
+        return total
 
     def __sub__(self, other: Resources) -> Resources:
         return self + other.times(-1)
@@ -76,6 +80,10 @@ class Resources:
         return any(n < 0 for n in self.amounts().values())
 
 
+_NEW: Final = object.__new__
+_GPUS, _CPU, _MEMORY, _PODS, _EPHEMERAL, _EXTENDED = (
+    Resources.__dict__[each.name].__set__ for each in fields(Resources)
+)
 PLAIN_RESOURCES: Final = tuple(f.name for f in fields(Resources) if f.name != "extended")
 """The resources every node has, in the order of the fields."""
 
