@@ -29,6 +29,7 @@ from drumline_scheduler import (
     WaitingRule,
     decide,
 )
+from drumline_scheduler.resources import NOTHING
 from tests.property.scheduling_checks import judged
 from tests.property.scheduling_worlds import DRAWN, NOW, Feature, World, bound, some_gang, world
 
@@ -140,8 +141,8 @@ class Life:
             nodes=tuple(
                 replace(
                     node,
-                    used=node.used + bound(node.name, admitted) + going.get(node.name, Resources()),
-                    terminating=going.get(node.name, Resources()),
+                    used=node.used + bound(node.name, admitted) + going.get(node.name, NOTHING),
+                    terminating=going.get(node.name, NOTHING),
                 )
                 for node in self.bare
             ),

@@ -25,6 +25,10 @@ class QueueShares:
     """The queues of a cluster and the GPUs of one pool that their own jobs hold."""
 
     queues: Mapping[str, Queue]
+    parents: Mapping[str, str | None]
+    """By queue: the queue above it. None for a root and for a queue in a circle."""
+    members: Mapping[str, Sequence[str]]
+    """By queue: the queues right below it, by name."""
     pool: str
     own: Mapping[str, int]
     past: Mapping[str, float] = field(default_factory=dict[str, float])
@@ -39,13 +43,13 @@ class QueueShares:
     def line(self, name: str) -> list[str]:
         """A queue and its ancestors, nearest first; a queue in a circle has none."""
         line = [name]
-        while (parent := self._parent(line[-1])) is not None:
+        while (parent := self.parents.get(line[-1])) is not None:
             line.append(parent)
         return line
 
     def quota(self, name: str) -> int:
         """What a queue and its members may hold without borrowing."""
-        lent = sum(self.quota(member) - self.keeps(member) for member in self._members(name))
+        lent = sum(self.quota(member) - self.keeps(member) for member in self.members.get(name, ()))
         return self.nominal(name) + lent
 
     def nominal(self, name: str) -> int:
@@ -60,7 +64,7 @@ class QueueShares:
 
     def use(self, name: str) -> int:
         """What a queue holds, and what its members take of the common part."""
-        members = self._members(name)
+        members = self.members.get(name, ())
         taken = sum(max(0, self.use(member) - self.keeps(member)) for member in members)
         return self.own.get(name, 0) + taken
 
@@ -75,11 +79,11 @@ class QueueShares:
     def branches(self) -> list[str]:
         """All places of the tree."""
         names = sorted(self.queues)
-        return names + [_OWN + name for name in names if self._members(name)]
+        return names + [_OWN + name for name in names if name in self.members]
 
     def way(self, name: str) -> list[str]:
         """The branches from a queue's own jobs up to the top."""
-        return [_OWN + name, *self.line(name)] if self._members(name) else self.line(name)
+        return [_OWN + name, *self.line(name)] if name in self.members else self.line(name)
 
     def upward(self, branch: str) -> list[str]:
         """The branches above one."""
@@ -101,7 +105,7 @@ class QueueShares:
         return (self.borrows(branch) + self._had(branch)) / self.queues[branch].weight
 
     def _had(self, name: str) -> float:
-        return self.past.get(name, 0.0) + sum(map(self._had, self._members(name)))
+        return self.past.get(name, 0.0) + sum(map(self._had, self.members.get(name, ())))
 
     def problem(self, name: str, *, before: QueueShares) -> str | None:
         """Where on a queue's way up more is borrowed than before and than may be, if anywhere."""
@@ -118,27 +122,30 @@ class QueueShares:
             return f"queue {root} holds {self.use(root)} GPUs of pool {self.pool}, above its {kind}"
         return None
 
-    def _members(self, name: str) -> list[str]:
-        return [other for other in sorted(self.queues) if self._parent(other) == name]
-
-    def _parent(self, name: str) -> str | None:
-        queue = self.queues.get(name)
-        if queue is None or queue.parent not in self.queues or self._circles(name):
-            return None
-        return queue.parent
-
-    def _circles(self, name: str) -> bool:
-        seen: list[str] = []
-        above = self.queues[name].parent
-        while above is not None and above in self.queues and above not in seen:
-            seen.append(above)
-            above = self.queues[above].parent
-        return name in seen
-
 
 def shares_of(*, queues: Iterable[Queue], pool: str, own: Mapping[str, int]) -> QueueShares:
     """The shares in a pool where queues hold so many GPUs."""
-    return QueueShares(queues={queue.name: queue for queue in queues}, pool=pool, own=own)
+    by_name = {queue.name: queue for queue in queues}
+    parents = {name: _parent(name, by_name) for name in by_name}
+    members: dict[str, list[str]] = {}
+    for name in sorted(by_name):
+        if (parent := parents[name]) is not None:
+            members.setdefault(parent, []).append(name)
+    return QueueShares(queues=by_name, parents=parents, members=members, pool=pool, own=own)
+
+
+def _parent(name: str, queues: Mapping[str, Queue]) -> str | None:
+    parent = queues[name].parent
+    return parent if parent in queues and not _circles(name, queues) else None
+
+
+def _circles(name: str, queues: Mapping[str, Queue]) -> bool:
+    seen: list[str] = []
+    above = queues[name].parent
+    while above is not None and above in queues and above not in seen:
+        seen.append(above)
+        above = queues[above].parent
+    return name in seen
 
 
 def past_gpus(*, snapshot: Snapshot, policy: Policy, pool: str) -> dict[str, float]:
