@@ -58,6 +58,7 @@ class Reach:
     """CPU, somewhat more than without looking at what it calls."""
     functions: frozenset[tuple[str, str]]
     """Module and qualified name of all it calls in the modules asked about."""
+    passed: bool
 
 
 class Faultless:
@@ -65,7 +66,7 @@ class Faultless:
 
     def __init__(self, session: pytest.Session, modules: frozenset[str]) -> None:
         self.functions = functions_of(modules)
-        self._items = session.items
+        self._items, self._session = session.items, session
         self.reach = list[Reach]()
         self._numbers = {
             id(code): number
@@ -81,9 +82,17 @@ class Faultless:
                 lambda: file.write_bytes(pickle.dumps([self._reach(item) for item in self._items])),
                 session,
             )
-            self.passed = os.wait()[1] == 0
-            if self.passed:
+            os.wait()
+            if file.exists():
                 self.reach = pickle.loads(file.read_bytes())  # noqa: S301 - our own child's
+
+    @property
+    def failed(self) -> list[str]:
+        """Tests that fail without a fault; all tests if their process ended."""
+        if not self.reach:
+            return [item.nodeid for item in self._items]
+        tests = zip(self._items, self.reach, strict=True)
+        return [item.nodeid for item, reach in tests if not reach.passed]
 
     def tests_of(self, mutant: Mutant) -> list[tuple[pytest.Item, float]]:
         """Tests that reach the faulty function, and their seconds: the quickest first."""
@@ -97,7 +106,7 @@ class Faultless:
 
     def _reach(self, item: pytest.Item) -> Reach:
         self._reached[:] = bytes(len(self._reached))
-        before = _used()
+        before, failed = _used(), self._session.testsfailed
         threading.settrace(self._note)
         sys.settrace(self._note)
         run(item)
@@ -108,7 +117,11 @@ class Faultless:
             for where, reached in zip(self.functions, self._reached[:], strict=True)
             if reached
         )
-        return Reach(seconds=_used() - before, functions=functions)
+        return Reach(
+            seconds=_used() - before,
+            functions=functions,
+            passed=self._session.testsfailed == failed,
+        )
 
     def _note(self, frame: types.FrameType, _event: str, _argument: object) -> None:
         number = self._numbers.get(id(frame.f_code))
