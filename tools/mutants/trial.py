@@ -9,6 +9,7 @@ keeps, so no fault takes the machine with it; its time on the wall is pytest's l
 from __future__ import annotations
 
 import gc
+import importlib
 import math
 import mmap
 import os
@@ -65,6 +66,8 @@ class Faultless:
     """What the tests do without a fault, from a child process that runs each of them once."""
 
     def __init__(self, session: pytest.Session, modules: frozenset[str]) -> None:
+        for name in sorted(modules):
+            importlib.import_module(name)  # tests may import it late, or not at all
         self.functions = functions_of(modules)
         self._items, self._session = session.items, session
         self.reach = list[Reach]()
