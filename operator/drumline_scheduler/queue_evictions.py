@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from drumline_scheduler.decisions import QueueEviction, QueueEvictionReason
 from drumline_scheduler.faults import Stage, deciding
 from drumline_scheduler.model import Admitted, Snapshot, WhenSpent
+from drumline_scheduler.overrides import active_overrides
 from drumline_scheduler.quota.excess import excess_gangs
 from drumline_scheduler.quota.usage_budgets import Budgets, next_check_at
 
@@ -53,6 +54,7 @@ def queue_evictions(snapshot: Snapshot, *, budgets: Budgets, now: float) -> Queu
     }
     leaving: list[QueueEviction] = []
     staying: list[str] = []
+    overrides = active_overrides(snapshot.queues, now=now)
     surplus = {held.gang.surplus_of: held for held in snapshot.admitted if held.gang.surplus_of}
     # 1. Check each running gang of a queue that may give up gangs, or that was evicted before.
     excess = excess_gangs(
@@ -61,6 +63,8 @@ def queue_evictions(snapshot: Snapshot, *, budgets: Budgets, now: float) -> Queu
             (held.leaving and not held.departs)
             or held.gang.queue in drained
             or budgets.expiry(held.gang) is not None
+            # It holds more than the quota allows with permission, until the override ends.
+            or (held.gang.queue, held.gang.key) in overrides
         ),
     )
     for held in snapshot.admitted:

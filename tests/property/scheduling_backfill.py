@@ -1,10 +1,10 @@
 """The backfill rule by its definition: who is expected to leave when, and who fits at which moment.
 
 Running gangs end when their maximum runtime is over, or, when they have none, after as long as they
-have run, a minute at least. Foreign pods end by their own limit or never. Whoever starts now, or
-has a reservation, stays for its maximum runtime, or for ever. A reservation is right if its gang
-fits at its start beside those made before it, and at no earlier moment; a start in front of it is
-right if it stays so.
+have run, a minute at least. Foreign pods end by their own limit or never, and nobody counts on a
+gang that should have left. Whoever starts now, or has a reservation, stays for its maximum runtime,
+or for ever. A reservation is right if its gang fits at its start beside those made before it, and
+at no earlier moment; a start in front of it is right if it stays so.
 """
 
 from __future__ import annotations
@@ -53,7 +53,9 @@ class Stay:
 def stay_of(held: Admitted, *, now: float) -> Stay:
     """How long a running gang is expected to stay."""
     limit = held.gang.max_runtime_seconds
-    if held.is_foreign:
+    if held.is_overdue:
+        end = inf
+    elif held.is_foreign:
         end = inf if held.ends_at is None else max(held.ends_at, now + 60.0)
     elif limit is None:
         end = now + max(60.0, now - held.admitted_at)

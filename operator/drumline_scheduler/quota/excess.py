@@ -39,7 +39,7 @@ def excess_gangs(snapshot: Snapshot, *, is_gone: Callable[[Admitted], bool]) -> 
 
     Args:
         snapshot: the snapshot of the cycle.
-        is_gone: returns whether a gang leaves in any case.
+        is_gone: returns whether a gang does not count: it leaves in any case, or has an override.
     """
     if not any(queue.evicts_excess for queue in snapshot.queues):
         return {}

@@ -28,7 +28,7 @@ class QueueAccess:
     def __init__(self, queues: Mapping[str, Queue]) -> None:
         self._queues = queues
         self._rejections: dict[Hashable, Rejection | None] = {}
-        """By queue, namespace, priority and obstacle. None: the gang may use the queue."""
+        """Rejections by queue, namespace, priority and obstacle. None: the gang may use it."""
         self._open: dict[tuple[str, int], frozenset[str]] = {}
         """Names of the queues that a gang may use, by namespace and priority."""
 

@@ -45,6 +45,7 @@ def _excess(snapshot: Snapshot, *, gone: set[str], now: float) -> set[str]:
             and not (held.is_residual or held.is_foreign or held.gang.queue in gone)
             and (held.departs or not held.leaving)
             and spends_too_much(held.gang, snapshot, now=now) is not WhenSpent.EXPIRE
+            and not _is_permitted(held, snapshot, now=now)
         ]
         here = shares_of(queues=queues, pool=pool, own={})
         for held in jobs:
@@ -81,6 +82,15 @@ def _excess(snapshot: Snapshot, *, gone: set[str], now: float) -> set[str]:
             else:
                 here = with_it
     return leave
+
+
+def _is_permitted(held: Admitted, snapshot: Snapshot, *, now: float) -> bool:
+    """Whether an override lets a gang hold more than its queue may."""
+    return any(
+        queue.name == held.gang.queue and each.job == held.gang.key and now < each.until
+        for queue in snapshot.queues
+        for each in queue.overrides
+    )
 
 
 def _gpus(held: Admitted) -> int:

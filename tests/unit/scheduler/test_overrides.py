@@ -47,6 +47,16 @@ def victims(decisions: Decisions) -> list[tuple[str, str]]:
     ]
 
 
+def test_a_queue_that_takes_quota_back_leaves_a_job_with_an_override_alone() -> None:
+    """Otherwise it would start by preemption, leave for its own queue, and preempt again."""
+    snapshot, _ = started()
+    org, mine, other = snapshot.queues
+    mine = replace(mine, evicts_excess=True, borrowing_limit={"h100": 0})
+    snapshot = replace(snapshot, queues=(org, mine, other))
+    assert run(snapshot).evictions == ()
+    assert len(run(snapshot, now=UNTIL).evictions) == 1
+
+
 def started() -> tuple[Snapshot, Gang]:
     """The world in which the hero runs in the place of y0 or y1, and that one waits."""
     snapshot = world()
