@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import Any, Final, cast
 
 from drumline_api.base import ApiModel
@@ -42,7 +43,13 @@ def unknown_fields(model: type[ApiModel], raw: Mapping[str, Any], *, at: str) ->
         raw: decoded JSON.
         at: path of `raw` in its object: `spec`.
     """
-    yield from _unknown(structural_schema(model), raw, at=at)
+    yield from _unknown(_schema(model), raw, at=at)
+
+
+@cache
+def _schema(model: type[ApiModel]) -> Schema:
+    # A file may have thousands of objects, and a schema takes longer than their checks.
+    return structural_schema(model)
 
 
 def _unknown(schema: Schema, value: object, *, at: str) -> Iterator[ApiError]:
