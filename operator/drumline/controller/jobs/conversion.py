@@ -109,7 +109,7 @@ def readable_job_of(
             unreadable one, except for `suspend`.
         specs: parsed specs of other jobs, to share equal ones. None: the spec is not shared.
     """
-    spec, problem = (specs or SharedSpecs()).read(view)
+    spec, problem = (SharedSpecs() if specs is None else specs).read(view)
     # Keep the last readable spec of the same job, so that a running job does not lose its places.
     # Only `suspend` is taken from the new spec: a user must always be able to stop a job.
     if problem and known is not None and known.uid == view.uid and not known.unreadable:

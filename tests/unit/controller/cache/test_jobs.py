@@ -68,3 +68,11 @@ def test_a_time_of_the_order_has_microseconds_only_where_there_are_any() -> None
     text = order_timestamp(1_700_000_000.0 + 3 * ARRIVAL_SECONDS)
     assert text == "2023-11-14T22:13:20.000003Z"
     assert order_timestamp(parse_timestamp(text)) == text
+
+
+def test_jobs_with_equal_specs_have_one_parsed_spec() -> None:
+    jobs = cache()
+    for name, nodes in (("a", 2), ("b", 2), ("c", 3)):
+        jobs.on_job(None, job_view(name, uid=name, nodes=nodes))
+    assert get(jobs, "b").spec is get(jobs, "a").spec
+    assert get(jobs, "c").spec.nodes == 3
