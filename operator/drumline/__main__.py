@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 OPERATOR: Final = "operator"
 PROCESSES: Final[Mapping[str, str]] = {
-    OPERATOR: "drumline.app.kopf_process",
+    OPERATOR: "drumline.app.process",
     "archiver": "drumline_addons.archive.process",
     "notifier": "drumline_addons.notifications.process",
     "page": "drumline_console.ui.in_cluster",

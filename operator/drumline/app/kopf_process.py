@@ -1,33 +1,28 @@
-"""The process under Kopf: its life in the main thread, and the platform's own objects.
+"""Kopf in the main thread: its life, and the platform's own objects.
 
-Kopf has the main thread, so it handles the signals, the end (a stop that hangs is killed), and the
-watches of GpuPools and TrainingQueues. One handler per object writes the effect of a new spec to
-its status at once. Kopf does not watch TrainingJobs: tenants create thousands of them, and the
-informer of `drumline.kube` has them already (docs/decisions/0014-kopf.md).
+Kopf handles the signals, the end (a stop that hangs is killed), and the watches of GpuPools and
+TrainingQueues. One handler per object writes the effect of a new spec to its status at once. Kopf
+does not watch TrainingJobs: tenants create thousands of them, and the informer of `drumline.kube`
+has them already (docs/decisions/0014-kopf.md).
 
 Kopf gives up on errors in a watch that the API server sends when it is overloaded, and cancels
-every task of its loop when it ends. So the operator has its own loop in another thread, and Kopf is
-started again beside it: jobs are reconciled without it.
+every task of its loop when it ends. So the operator has its own loop in another thread (`process`),
+and Kopf is started again beside it.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
-import threading
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from types import FrameType
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 import kopf
-import uvloop
 
-from drumline.app.operator import Operator
-from drumline.kube.credentials import Credentials, discover
+from drumline.app.process import OperatorThread
+from drumline.kube.credentials import Credentials
 from drumline.kube.kinds import GPU_POOLS, TRAINING_QUEUES, Resource
-from drumline.settings import Settings
 from drumline.telemetry import logs
 from drumline_api.base import GROUP, LABEL_INSTALLATION, VERSION
 
@@ -71,57 +66,28 @@ class SignalledLoop(asyncio.SelectorEventLoop):
         super().add_signal_handler(sig, handle)
 
 
-def main(settings: Settings) -> None:
-    """Run the operator until it is asked to stop."""
-    run(
-        Operator(settings, credentials=discover(os.environ)),
-        credentials=lambda: discover(os.environ),
-        identity=settings.identity,
-        installation=settings.installation,
-    )
-
-
-def run(
-    operator: Operator,
+def run_beside(
+    thread: OperatorThread,
     *,
-    credentials: Callable[[], Credentials],
+    registry: Callable[[], kopf.OperatorRegistry],
     identity: str,
-    installation: str,
+    on_signal: Callable[..., None],
 ) -> None:
-    """Run the operator until SIGTERM, SIGINT or its own end.
+    """Run Kopf beside the operator until either ends. Start it again after a failure.
 
     Args:
-        operator: runs in a thread of its own.
-        credentials: credentials for Kopf's loop only, because a token's lock belongs to one loop.
+        thread: the operator.
+        registry: returns the handlers of a new Kopf instance.
         identity: the name of this process.
-        installation: installation whose pools and queues are watched (`scope`).
-
-    Raises:
-        BaseException: what made the operator end.
+        on_signal: called with the number of a signal.
     """
-    thread = OperatorThread(operator.run)
-
-    # Signals arrive in the main thread, and the operator's loop is in another one.
-    def on_signal(number: int, _frame: FrameType | None = None) -> None:
-        thread.call(operator.capture if number == signal.SIGUSR1 else operator.stop)
-
-    async def report(resource: Resource, name: str, version: str) -> None:
-        await thread.run(operator.report_spec(resource, name, version=version))
-
-    # Kopf installs no handler for this signal.
-    signal.signal(signal.SIGUSR1, on_signal)
-    thread.start()
     # Jobs are reconciled without Kopf, so its failures only cost a pause.
     while not thread.ended.is_set():
-        registry = registry_of(credentials=credentials(), report=report, installation=installation)
-        if _run_kopf(registry, identity=identity, thread=thread, on_signal=on_signal):
-            break
+        if _run_kopf(registry(), identity=identity, thread=thread, on_signal=on_signal):
+            return
         for number in (signal.SIGTERM, signal.SIGINT):  # Kopf took its own handlers along
             signal.signal(number, on_signal)
         thread.ended.wait(RETRY_SECONDS)
-    # The operator may have ended by itself. A second stop does no harm.
-    thread.call(operator.stop)
-    thread.join()
 
 
 def _run_kopf(
@@ -217,62 +183,3 @@ def settings_of() -> kopf.OperatorSettings:
     settings.networking.enforce_retry_after = True
     settings.process.ultimate_exiting_timeout = EXIT_SECONDS
     return settings
-
-
-T = TypeVar("T")
-
-
-class OperatorThread:
-    """Runs one coroutine in a loop of its own; the other methods may be called from any thread.
-
-    Args:
-        main: the coroutine; the thread ends with it.
-    """
-
-    def __init__(self, main: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        self.ended = threading.Event()
-        """Set when the coroutine has ended, by itself or because of an error."""
-        self._main = main
-        self._when_ended: Callable[[], None] = lambda: None
-        self._error: BaseException | None = None
-        self._loop = uvloop.new_event_loop()
-        self._thread = threading.Thread(target=self._run, name="operator", daemon=True)
-
-    def start(self) -> None:
-        """Start the thread."""
-        self._thread.start()
-
-    def when_ended(self, callback: Callable[[], None]) -> None:
-        """Call this, and nothing named before, in the thread when it ends; now if it has."""
-        self._when_ended = callback
-        if self.ended.is_set():
-            callback()
-
-    def call(self, callback: Callable[[], None]) -> None:
-        """Schedule a call in the loop. Do nothing if the loop is closed."""
-        with suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(callback)
-
-    async def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine in the operator's loop, and await it in the caller's loop."""
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
-
-    def join(self) -> None:
-        """Wait for the end.
-
-        Raises:
-            BaseException: what made the coroutine end.
-        """
-        self._thread.join()
-        if self._error is not None:
-            raise self._error
-
-    def _run(self) -> None:
-        try:
-            with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
-                runner.run(self._main())
-        except BaseException as error:  # noqa: BLE001 - raised again by `join`
-            self._error = error
-        finally:
-            self.ended.set()
-            self._when_ended()

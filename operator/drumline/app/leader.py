@@ -169,8 +169,12 @@ class LeaderComponents:
         self._reporter: UsageReporter | None = None
         self._looks_at_all = asyncio.Event()
 
-    def start(self, group: asyncio.TaskGroup) -> None:
-        """Start scheduler, workers and reporter in `group`."""
+    def start(self, group: asyncio.TaskGroup) -> asyncio.Event:
+        """Start scheduler, workers and reporter in `group`.
+
+        Returns:
+            the event that is set after the first cycle, however it ended.
+        """
         # Phases: restore statuses, wire the loops, start them. None runs before this task yields.
         policy = policy_of(self._term.settings.scheduling)
         usage = self._restore_statuses(policy)
@@ -229,6 +233,7 @@ class LeaderComponents:
                 progress=self._watch.progress,
             )
         )
+        return scheduler.first_cycle_over
 
     def _start_workers(self, group: asyncio.TaskGroup) -> None:
         # Workers share one queue, which never hands out a key twice at a time.

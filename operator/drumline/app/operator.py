@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import resource
+import threading
 import time
 
 from drumline.app.leader import AgentAccess, LeaderComponents, Term
@@ -57,6 +58,8 @@ class Operator:
         self._leader: LeaderComponents | None = None
         """Set once its caches have caught up."""
         self._stop = asyncio.Event()
+        self.settled = threading.Event()
+        """Set once this process has decided for the first time, or stands by with full caches."""
 
     async def run(self) -> None:
         """Stand by, lead, and end on request.
@@ -139,6 +142,7 @@ class Operator:
             if warm:
                 await caches.fill(group)
                 log.info("standing_by")
+                self.settled.set()
                 await elector.acquire()
             # The metric is set before the caches catch up: this process holds the lease.
             self._metrics.controller.leader.set(1)
@@ -179,7 +183,9 @@ class Operator:
             agents = AgentAccess(client=agent_client, watch=watch, deliveries=deliveries)
             leader = LeaderComponents(term, caches=caches, queue=queue, agents=agents)
             self._leader = leader
-            leader.start(group)
+            first_cycle_over = leader.start(group)
+            await first_cycle_over.wait()
+            self.settled.set()
 
     async def _ended(self) -> None:
         await self._stop.wait()

@@ -1,23 +1,16 @@
-"""What Kopf watches, which events reach its handlers, and the operator's thread beside it."""
+"""Kinds that Kopf watches, and events that reach its handlers."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import signal
-import threading
 from typing import Any
 
 import kopf
 import pytest
 
-from drumline.app.kopf_process import (
-    OperatorThread,
-    SignalledLoop,
-    is_new_spec,
-    registry_of,
-    settings_of,
-)
+from drumline.app.kopf_process import SignalledLoop, is_new_spec, registry_of, settings_of
 from drumline.kube.credentials import Credentials, Token
 from drumline.kube.kinds import Resource
 from drumline_api.base import LABEL_INSTALLATION
@@ -82,32 +75,3 @@ def test_a_signal_that_a_failing_kopf_forgets_reaches_the_operator() -> None:
     ):
         runner.run(fail())
     assert heard == [signal.SIGUSR2]
-
-
-async def test_work_is_done_in_the_operator_s_thread() -> None:
-    stop = asyncio.Event()
-
-    async def operate() -> None:
-        await stop.wait()
-
-    async def where() -> str:
-        return threading.current_thread().name
-
-    thread = OperatorThread(operate)
-    thread.start()
-    assert await thread.run(where()) == "operator"
-    thread.call(stop.set)
-    thread.join()
-    assert thread.ended.is_set()
-    thread.call(stop.set)  # a late call is nobody's
-
-
-def test_what_ended_the_operator_ends_the_process() -> None:
-    async def fail() -> None:
-        await asyncio.sleep(0)
-        raise OSError("the signing key cannot be read")
-
-    thread = OperatorThread(fail)
-    thread.start()
-    with pytest.raises(OSError, match="signing key"):
-        thread.join()
