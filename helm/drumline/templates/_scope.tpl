@@ -21,6 +21,9 @@
   resources: [secrets]
   verbs: [create] # a job's token, which is derived and never read back
 - apiGroups: [""]
+  resources: [configmaps]
+  verbs: [create] # dry runs alone (operatorpolicy.yaml): whether one exists, before an eviction
+- apiGroups: [""]
   resources: [persistentvolumeclaims]
   verbs: [get, list, watch, patch] # patch: the node for which a claim's volume is provisioned, an annotation
 - apiGroups: [""]

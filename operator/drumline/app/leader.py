@@ -352,6 +352,7 @@ class LeaderComponents:
             gpus_of=self._state.gpus_of,
             terminates=self._state.namespaces.terminating.__contains__,
             serves_one_node=self._state.volumes.serves_one_node,
+            default_class=self._state.volumes.default_class,
         )
         return CheckedStarts(check=check.refusal, scheduling=self._state.scheduling)
 

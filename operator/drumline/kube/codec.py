@@ -367,6 +367,9 @@ def _trainer(raw: msgspec.Raw, *, dropped_bytes: int) -> dict[str, Any] | None:
     return trainer
 
 
+_DEFAULT_CLASS: Final = "storageclass.kubernetes.io/is-default-class"
+
+
 def _storage_class_view(stored: storage.StorageClass) -> StorageClassView:
     metadata = stored.metadata
     return StorageClassView(
@@ -376,6 +379,8 @@ def _storage_class_view(stored: storage.StorageClass) -> StorageClassView:
         provisioner=stored.provisioner,
         # An unset mode means Immediate, the server's default.
         binding_mode=stored.volume_binding_mode or "Immediate",
+        is_default=(metadata.annotations or {}).get(_DEFAULT_CLASS) == "true",
+        creation_time=metadata.creation_timestamp or "",
         topologies=tuple(
             tuple(
                 ExpressionView(key=label.key, operator="In", values=tuple(label.values or ()))

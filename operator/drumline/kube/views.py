@@ -288,6 +288,8 @@ class StorageClassView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         provisioner: What makes its volumes.
         binding_mode: `Immediate` or `WaitForFirstConsumer`.
         topologies: Where it provisions: all expressions of at least one term; empty: anywhere.
+        is_default: Whether claims that name no class get this one.
+        creation_time: Time of its creation (RFC 3339). The newest default class counts.
     """
 
     name: str
@@ -298,6 +300,8 @@ class StorageClassView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     # WaitForFirstConsumer volumes follow the pod. Immediate volumes pin it before it is placed.
     binding_mode: str = "Immediate"
     topologies: tuple[tuple[ExpressionView, ...], ...] = ()
+    is_default: bool = False
+    creation_time: str = ""
 
 
 class VolumeView(msgspec.Struct, frozen=True, kw_only=True, gc=False):

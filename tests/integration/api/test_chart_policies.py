@@ -446,6 +446,13 @@ def owned(kind: str, name: str, owner: Json | None, **fields: Any) -> str:
     return json.dumps({"apiVersion": "v1", "kind": kind, "metadata": metadata, **fields})
 
 
+def probe(kind: str, owner: Json | None) -> str:
+    """Return an object by which the operator asks whether its name is taken."""
+    document = json.loads(owned(kind, "a", owner))
+    document["metadata"]["labels"] = {"drumline.dev/dry-run": "true"}
+    return json.dumps(document)
+
+
 def test_the_operator_creates_pods_and_secrets_of_jobs_and_nothing_else(
     helm: Helm, kubectl: Kubectl, namespace: str
 ) -> None:
@@ -463,6 +470,12 @@ def test_the_operator_creates_pods_and_secrets_of_jobs_and_nothing_else(
     def token(audience: str | None) -> Json:
         source = {"path": "token", **({} if audience is None else {"audience": audience})}
         return {"name": "t", "projected": {"sources": [{"serviceAccountToken": source}]}}
+
+    def stored(text: str) -> None:
+        kubectl(
+            *("create", "-n", namespace, f"--as=system:serviceaccount:{account}", "-f", "-"),
+            stdin=text,
+        )
 
     account_token = {"kubernetes.io/service-account.name": "default"}
     stolen = json.loads(owned("Secret", "a-drumline-token", job))
@@ -490,12 +503,21 @@ def test_the_operator_creates_pods_and_secrets_of_jobs_and_nothing_else(
                 (json.dumps(stolen), "named ...-drumline-token alone"),
             ):
                 assert why in user.refusal(refused), refused
+            probes = [probe("Secret", job), probe("ConfigMap", job)]
+            for kept in probes:  # stored they would be somebody else's objects
+                why = refusal_of(lambda text=kept: stored(text))
+                assert "Drumline's operator creates" in why
+            assert "creates no ConfigMaps" in user.refusal(owned("ConfigMap", "a", job))
+            assert of_jobs in user.refusal(probe("Secret", None))
             for allowed in (
+                *probes,
                 pod(),
                 pod(volumes=[token("sts.amazonaws.com")]),
                 owned("Secret", "a-drumline-token", job),
             ):
                 assert user.refusal(allowed) == ""
+            kubectl("create", "configmap", "a", "-n", namespace)
+            assert "already exists" in user.refusal(probe("ConfigMap", job))
             somebody = Submitter(kubectl, namespace)
             assert somebody.refusal(pod(None)) == ""
     finally:

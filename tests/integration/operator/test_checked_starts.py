@@ -89,16 +89,131 @@ def test_a_job_that_would_be_refused_evicts_nobody_and_fails_with_the_remedy(
     assert preemptions(site, low) == 0
 
 
+CODE = {"name": "code", "configMap": {"name": "code"}}
+KEY = {"name": "KEY", "valueFrom": {"secretKeyRef": {"name": "keys", "key": "a"}}}
+SCRATCH: Json = {"resources": {"requests": {"storage": "10Gi"}}}
+OF_EACH_POD = {"name": "tmp", "ephemeral": {"volumeClaimTemplate": {"spec": SCRATCH}}}
+
+
+def mounting(volume: Json) -> Json:
+    mounts = [{"name": volume["name"], "mountPath": "/data"}]
+    return {**TEMPLATE, "volumes": [volume], "volumeMounts": mounts}
+
+
+@pytest.mark.parametrize(
+    ("template", "hard", "word"),
+    [
+        (mounting(CODE), {}, 'configmap "code" not found'),
+        ({**TEMPLATE, "env": [KEY]}, {}, 'secret "keys" not found'),
+        ({**TEMPLATE, "imagePullSecrets": ["registry"]}, {}, 'secret "registry" not found'),
+        (mounting(OF_EACH_POD), {"persistentvolumeclaims": "3"}, "persistentvolumeclaims needs 4"),
+        (mounting(OF_EACH_POD), {"requests.storage": "30Gi"}, "requests.storage needs"),
+        ({**TEMPLATE, "launch": "PerPod"}, {"count/secrets": "0"}, "count/secrets"),
+        (TEMPLATE, {"count/poddisruptionbudgets.policy": "0"}, "beside its pods"),
+    ],
+    ids=["config map", "secret", "pull secret", "claims", "storage", "secrets", "budgets"],
+)
+def test_everything_that_a_start_needs_is_checked(
+    site: Site, low: str, template: Json, hard: dict[str, str], word: str
+) -> None:
+    if hard:
+        site.kube.create(named(site, "ResourceQuota", {"hard": hard}))
+        site.kube.wait("resourcequotas", "few", site.namespace, has_quota)
+    spec: dict[str, Any] = {"nodes": 4, "gpusPerNode": 8, "priorityClassName": HIGH}
+    site.submit("high", template=template, recovery={"maxFailedStarts": 1}, **spec)
+    failed = site.wait("high", phase_is("Failed"))["status"]
+    assert (failed["reason"], failed["failedStarts"]) == ("StartFailed", 1)
+    assert not missing(failed["message"], word)
+    assert preemptions(site, low) == 0
+
+
+@pytest.mark.parametrize(
+    ("profile", "words"),
+    [
+        ({"serviceAccountName": "gone"}, ("gone", "ServiceAccount")),
+        ({"runtimeClassName": "gone"}, ("gone", "RuntimeClass")),
+        ({"imagePullSecrets": ["gone"]}, ('secret "gone" not found',)),
+    ],
+    ids=["service account", "runtime class", "pull secret"],
+)
+def test_what_the_profile_of_a_pool_names_has_to_exist(
+    site: Site, low: str, profile: Json, words: tuple[str, ...]
+) -> None:
+    site.kube.patch("gpupools", site.pool, {"spec": {"podProfile": profile}})
+    spec: dict[str, Any] = {"nodes": 4, "gpusPerNode": 8, "priorityClassName": HIGH}
+    site.submit("high", template=TEMPLATE, recovery={"maxFailedStarts": 1}, **spec)
+    failed = site.wait("high", phase_is("Failed"))["status"]
+    assert not missing(failed["message"], *words)
+    assert preemptions(site, low) == 0
+
+
+def test_the_pods_of_roles_are_tried_too(site: Site, low: str) -> None:
+    limits = [{"type": "Container", "max": {"memory": "8Gi"}}]
+    site.kube.create(named(site, "LimitRange", {"limits": limits}))
+    role = {"name": "eval", "command": ["true"], "resources": {"memory": "16Gi"}}
+    spec: dict[str, Any] = {"nodes": 4, "gpusPerNode": 8, "priorityClassName": HIGH}
+    site.submit("high", template=TEMPLATE, roles=[role], recovery={"maxFailedStarts": 1}, **spec)
+    failed = site.wait("high", phase_is("Failed"))["status"]
+    assert not missing(failed["message"], "8Gi", "LimitRange")
+    assert preemptions(site, low) == 0
+
+
+def a_volume(site: Site, mode: str, **claim: Json) -> None:
+    """Create a volume that the claim `dta` can have, and the claim."""
+    common: Json = {"accessModes": [mode], "storageClassName": ""}
+    name = f"{site.namespace}-dta"
+    source = {"csi": {"driver": "disks.example.com", "volumeHandle": name}}
+    spec = {**common, **source, "capacity": {"storage": "1Gi"}}
+    volume = {"kind": "PersistentVolume", "metadata": {"name": name}, "spec": spec}
+    site.kube.create({"apiVersion": "v1", **volume})
+    request = {"resources": {"requests": {"storage": "1Gi"}}, "volumeName": name}
+    asked = named(site, "PersistentVolumeClaim", {**common, **request, **claim})
+    site.kube.create({**asked, "metadata": {**asked["metadata"], "name": "dta"}})
+
+
+@pytest.fixture
+def volumes(site: Site) -> Iterator[None]:
+    """Volumes of a test are removed with it."""
+    yield
+    site.kube.delete("persistentvolumes", f"{site.namespace}-dta")
+
+
+@pytest.mark.usefixtures("volumes")
+def test_a_job_on_several_nodes_with_a_claim_of_one_node_evicts_nobody(
+    site: Site, low: str
+) -> None:
+    a_volume(site, "ReadWriteOnce")
+    spec: dict[str, Any] = {"nodes": 4, "gpusPerNode": 8, "priorityClassName": HIGH}
+    site.submit("high", template=MOUNTED, recovery={"maxFailedStarts": 1}, **spec)
+    failed = site.wait("high", phase_is("Failed"))["status"]
+    assert not missing(failed["message"], "ReadWriteOnce", "4 nodes", "ReadWriteMany")
+    assert preemptions(site, low) == 0
+
+
+@pytest.mark.usefixtures("volumes")
 def test_a_job_evicts_once_what_it_lacked_is_there(site: Site, low: str) -> None:
     spec: dict[str, Any] = {"nodes": 4, "gpusPerNode": 8, "priorityClassName": HIGH}
     site.submit("high", template=MOUNTED, **spec)
     site.wait("high", lambda job: bool((job or {}).get("status", {}).get("failedStarts")))
     assert preemptions(site, low) == 0
+    a_volume(site, "ReadWriteMany")
+    site.wait("high", phase_is("Running"))
+    assert preemptions(site, low) == 1
+
+
+def test_a_job_evicts_nobody_while_its_claim_has_no_volume(site: Site, low: str) -> None:
     request = {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}}
     claim = named(site, "PersistentVolumeClaim", {**request, "storageClassName": ""})
     site.kube.create({**claim, "metadata": {**claim["metadata"], "name": "dta"}})
-    site.wait("high", phase_is("Running"))
-    assert preemptions(site, low) == 1
+    spec: dict[str, Any] = {"nodes": 4, "gpusPerNode": 8, "priorityClassName": HIGH}
+    site.submit("high", template=MOUNTED, **spec)
+
+    def says_why(job: Json | None) -> bool:
+        message = (job or {}).get("status", {}).get("message") or ""
+        return "claim dta is not bound" in message
+
+    assert "failedStarts" not in site.wait("high", says_why)["status"]
+    assert preemptions(site, low) == 0
 
 
 def test_a_job_without_resources_starts_where_a_limit_range_has_low_defaults(site: Site) -> None:

@@ -59,6 +59,8 @@ def test_what_works_or_went_well_is_no_failure(facts: dict[str, Any]) -> None:
         ({"end": ended(exit_code=None, reason="NodeLost")}, FailureClass.INFRASTRUCTURE),
         ({"end": ended(exit_code=None, reason="OutOfcpu")}, FailureClass.REFUSED),
         ({"end": ended(exit_code=None, reason="OutOfnvidia.com/gpu")}, FailureClass.REFUSED),
+        ({"end": ended(exit_code=None, reason="NodePorts")}, FailureClass.REFUSED),
+        ({"end": ended(exit_code=None, reason="SysctlForbidden")}, FailureClass.REFUSED),
         ({"end": ended(exit_code=None, reason="NodeAffinity")}, FailureClass.REFUSED),
         (
             {"end": ended(exit_code=137, reason="UnexpectedAdmissionError")},

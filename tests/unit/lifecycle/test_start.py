@@ -165,6 +165,11 @@ def test_a_part_of_a_gang_is_never_bound_past_the_start_deadline(expected: froze
     assert status is not None
     assert (status.assignment, status.reason) == (None, Reason.START_DEADLINE_EXCEEDED)
     assert ": 1 pod not created" in (status.message or "")
+    assert status.failed_starts == 1
+    last = with_status(job, job.status.model_copy(update={"failed_starts": 4}))
+    failed = planned(last, seen, now=T0 + 60).status
+    assert failed is not None
+    assert (failed.phase, failed.reason) == (Phase.FAILED, Reason.START_FAILED)
 
 
 def test_a_sidecar_of_an_earlier_generation_still_holds_its_node() -> None:
@@ -182,7 +187,7 @@ def test_places_are_not_held_for_ever_while_an_earlier_generation_does_not_go() 
     assert planned(job, observed(stuck, other)) == JobPlan(requeue_at=T0 + 60)
     status = planned(job, observed(stuck, other), now=T0 + 60).status
     assert status is not None
-    assert status.assignment is None
+    assert (status.assignment, status.failed_starts) == (None, None)
     assert not missing(status.message or "", "llama-0-g1")
 
 

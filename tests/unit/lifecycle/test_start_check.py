@@ -7,13 +7,16 @@ from typing import Any
 
 import pytest
 
+from drumline.lifecycle.manifests.named_objects import NamedObject
+from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.readiness import as_written
 from drumline.lifecycle.plan.claims import missing_claim
+from drumline.lifecycle.plan.quota_headroom import Planned, PlannedPods, QuotaFacts
 from drumline.lifecycle.plan.start_check import (
-    QuotaFacts,
+    StartDoubt,
     StartFacts,
+    StartRefusal,
     failed_start_of,
-    quota_amounts,
     refusal_of_start,
     remedy_of_refusal,
 )
@@ -22,6 +25,11 @@ from tests.builders import T0, a_job, admitted, with_status
 from tests.texts import missing
 
 JOB = a_job()
+KEYS = NamedObject("Secret", "keys")
+
+
+def pods(count: int) -> Planned:
+    return Planned(pods=(PlannedPods(count=count),))
 
 
 def quota(hard: int, used: int = 0, *, resource: str = "pods") -> QuotaFacts:
@@ -33,12 +41,22 @@ def quota(hard: int, used: int = 0, *, resource: str = "pods") -> QuotaFacts:
     [
         ({"namespace_terminates": True}, ("namespace", "being deleted")),
         ({"claim": missing_claim("dta")}, ("dta", "not found")),
-        ({"missing_secrets": ("registry",)}, ("registry", "not found")),
-        ({"refusal": 'violates PodSecurity "restricted"'}, ("PodSecurity",)),
-        ({"quotas": (quota(3),), "requested": {"pods": 4}}, ("few", "pods", "4", "3")),
-        ({"quotas": (quota(8, 5),), "requested": {"pods": 4}}, ("few", "5 of 8")),
         (
-            {"quotas": (quota(4, 4),), "requested": {"pods": 4}, "freed": {"pods": 3}},
+            {"missing": (KEYS,), "pull_secrets": ("keys",)},
+            ("image pull secret", "keys", "not found"),
+        ),
+        ({"missing": (KEYS,)}, ('secret "keys" not found',)),
+        ({"missing": (NamedObject("ConfigMap", "code"),)}, ('configmap "code" not found',)),
+        ({"child_refusal": "Secret: exceeded quota: few"}, ("objects beside", "exceeded quota")),
+        (
+            {"child_refusal": "exceeded quota", "refusal": "exceeded quota", "replaces": True},
+            ("objects beside", "exceeded quota"),
+        ),
+        ({"refusal": 'violates PodSecurity "restricted"'}, ("PodSecurity",)),
+        ({"quotas": (quota(3),), "requested": pods(4)}, ("few", "pods", "4", "3")),
+        ({"quotas": (quota(8, 5),), "requested": pods(4)}, ("few", "5 of 8")),
+        (
+            {"quotas": (quota(4, 4),), "requested": pods(4), "freed": pods(3)},
             ("few", "1 of 4"),
         ),
     ],
@@ -47,7 +65,7 @@ def test_a_start_that_would_be_refused_has_a_reason_and_a_remedy(
     facts: dict[str, Any], words: tuple[str, ...]
 ) -> None:
     refusal = refusal_of_start(JOB, StartFacts(**facts))
-    assert refusal is not None
+    assert isinstance(refusal, StartRefusal)
     assert not missing(refusal.message, *words)
     assert refusal.remedy
 
@@ -56,33 +74,16 @@ def test_a_start_that_would_be_refused_has_a_reason_and_a_remedy(
     "facts",
     [
         {},
-        {"quotas": (quota(4),), "requested": {"pods": 4}},
-        {"quotas": (quota(0, resource="services"),), "requested": {"pods": 4}},
-        {"quotas": (quota(3),), "requested": {"pods": 4}, "replaces": True},
+        {"quotas": (quota(4),), "requested": pods(4)},
+        {"quotas": (quota(0, resource="services"),), "requested": pods(4)},
+        {"quotas": (quota(3),), "requested": pods(4), "replaces": True},
         {"refusal": "exceeded quota: few", "replaces": True},
-        {"quotas": (quota(4, 4),), "requested": {"pods": 4}, "freed": {"pods": 4}},
-        {"refusal": "exceeded quota: few", "freed": {"pods": 4}},
+        {"quotas": (quota(4, 4),), "requested": pods(4), "freed": pods(4)},
+        {"refusal": "exceeded quota: few", "freed": pods(4)},
     ],
 )
 def test_a_start_that_nothing_speaks_against_is_allowed(facts: dict[str, Any]) -> None:
     assert refusal_of_start(JOB, StartFacts(**facts)) is None
-
-
-def test_a_quota_counts_the_whole_gang_under_each_of_its_names() -> None:
-    pods: list[tuple[int, dict[str, int], dict[str, int]]] = [
-        (3, {"cpu": 2000, "nvidia.com/gpu": 8}, {"cpu": 4000}),
-        (1, {"cpu": 500, "hugepages-2Mi": 7}, {}),
-    ]
-    assert quota_amounts(pods) == {
-        "pods": 4,
-        "count/pods": 4,
-        "cpu": 6500,
-        "requests.cpu": 6500,
-        "requests.nvidia.com/gpu": 24,
-        "limits.cpu": 12_000,
-        "hugepages-2Mi": 7,
-        "requests.hugepages-2Mi": 7,
-    }
 
 
 @pytest.mark.parametrize(
@@ -93,6 +94,9 @@ def test_a_quota_counts_the_whole_gang_under_each_of_its_names() -> None:
         ("maximum memory usage per Container is 1Gi, but limit is 2Gi", "LimitRange"),
         ('violates PodSecurity "baseline:latest"', "Pod Security"),
         ('admission webhook "policy" denied the request', "webhook"),
+        ('error looking up service account a/b: serviceaccount "b" not found', "ServiceAccount"),
+        ("no PriorityClass with name training was found", "PriorityClass"),
+        ('pod rejected: RuntimeClass "kata" not found', "RuntimeClass"),
     ],
 )
 def test_each_kind_of_refusal_has_its_own_remedy(words: str, remedy: str) -> None:
@@ -111,6 +115,41 @@ def test_a_job_whose_last_start_failed_says_so_until_its_spec_changes() -> None:
     assert not failed_start_of(replace(job, object_generation=2))
     assert not failed_start_of(JOB)
     assert not failed_start_of(with_status(admitted(JOB), admitted(JOB).status))
+
+
+def failed_with(incident: str) -> Job:
+    return with_status(JOB, FAILED_ONCE.status.model_copy(update={"incident": incident}))
+
+
+@pytest.mark.parametrize(
+    "incident",
+    [
+        "ResourceQuota few has no room for the whole gang",
+        'persistentvolumeclaim "data" not found',
+        "the API server would refuse its pods: no",
+        '1 of 2 pods are not running: a on n: CreateContainerConfigError: secret "keys" not found',
+    ],
+)
+def test_a_cause_that_the_check_sees_is_left_to_the_check(incident: str) -> None:
+    assert not failed_start_of(failed_with(incident))
+
+
+@pytest.mark.parametrize(
+    "incident", ["the API server rejected its pods: no", "couldn't find key a in Secret team/keys"]
+)
+def test_a_cause_that_no_check_sees_keeps_a_job_from_evictions(incident: str) -> None:
+    assert not missing(failed_start_of(failed_with(incident)), incident)
+
+
+def test_a_start_is_in_doubt_until_the_object_that_it_lacked_is_seen() -> None:
+    job = failed_with('FailedMount: secret "keys" not found')
+    doubt = refusal_of_start(job, StartFacts(unknown=(KEYS,)))
+    assert isinstance(doubt, StartDoubt)
+    assert not missing(doubt.message, "last start failed", "keys")
+    assert refusal_of_start(job, StartFacts()) is None
+    assert refusal_of_start(JOB, StartFacts(unknown=(KEYS,))) is None
+    other = failed_with('FailedMount: configmap "keys" not found')
+    assert refusal_of_start(other, StartFacts(unknown=(KEYS,))) is None
 
 
 @pytest.mark.parametrize(("generation", "count"), [(1, 1), (2, None)])

@@ -209,6 +209,12 @@ class VolumeCache:
         # Users of claims come and go with every pod, so what follows from them is not kept.
         return (*known[1], *self._near_others(job)) if self._special else known[1]
 
+    def default_class(self) -> str:
+        """Return the StorageClass of claims that name none, or '' if there is no default."""
+        defaults = (each for each in self._classes.values() if each.is_default)
+        newest = max(defaults, key=lambda each: (each.creation_time, each.name), default=None)
+        return newest.name if newest is not None else ""
+
     def obstacle_of(self, job: Job) -> Obstacle | None:
         """Return why no node serves the claims of a waiting job now, or None."""
         for claim in self._special_claims(job):

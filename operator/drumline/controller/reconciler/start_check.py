@@ -1,39 +1,50 @@
 """Gather the facts that a start is checked against before other gangs are evicted or moved.
 
-A check is a dry run of one pod, the list of the namespace's ResourceQuotas, and a read of each
-claim and image pull secret that the job names. It is made for a gang that is about to evict or move
-others, not for each waiting gang of a cycle. Objects that RBAC forbids to read are left out.
-`lifecycle.plan.start_check` decides.
+A check reads the claims that the job names and the namespace's ResourceQuotas. Dry runs create one
+pod of each kind and the objects beside them, and look for ConfigMaps and Secrets. It is made for a
+gang that is about to evict or move others, not for each waiting gang of a cycle. Objects that RBAC
+forbids to read are left out. `lifecycle.plan.start_check` decides.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
 
 from drumline.controller.reconciler.claims import ServesOneNode, any_node, prepare_claims
-from drumline.kube import reads, writes
+from drumline.controller.reconciler.dry_runs import AdmittedPod, DryRuns
+from drumline.kube import reads
 from drumline.kube.client import KubeClient
-from drumline.kube.errors import Forbidden, Invalid, KubeError, NotFound, NotLeader
-from drumline.kube.kinds import PODS, RESOURCE_QUOTAS, SECRETS
+from drumline.kube.errors import Forbidden, KubeError, NotLeader
+from drumline.kube.kinds import RESOURCE_QUOTAS
 from drumline.kube.pod_requests import Amounts, pod_limits, pod_requests
 from drumline.kube.quantity import CPU, amount
 from drumline.lifecycle.manifests.containers import with_limits
+from drumline.lifecycle.manifests.named_objects import NamedObject, named_objects, pull_secrets
 from drumline.lifecycle.manifests.pod_settings import PodSettings
 from drumline.lifecycle.manifests.pods import pod_manifests
 from drumline.lifecycle.model.hardware import PoolGpus
 from drumline.lifecycle.model.job import Job
-from drumline.lifecycle.model.members import members_of
-from drumline.lifecycle.model.roles import role_pod
-from drumline.lifecycle.plan.start_check import (
+from drumline.lifecycle.model.members import indices_by_pool, members_of
+from drumline.lifecycle.model.roles import gpus_of, role_pod
+from drumline.lifecycle.plan.quota_headroom import (
+    Planned,
+    PlannedPods,
     QuotaFacts,
+    QuotaScope,
+    device_claim_amounts,
+    object_amounts,
+    volume_claim_amounts,
+)
+from drumline.lifecycle.plan.start_check import (
+    StartDoubt,
     StartFacts,
     StartRefusal,
-    quota_amounts,
     refusal_of_start,
-    wants_limits,
 )
 from drumline.telemetry import logs
 from drumline_api.objects import builtin
@@ -41,7 +52,19 @@ from drumline_api.objects import builtin
 log = logs.get("drumline.controller.reconciler.start_check")
 
 Json = dict[str, Any]
-_MAX_WORDS: Final = 500
+UNCHECKED_SECONDS: Final = 60.0
+"""Time after which a start is checked again of which nothing was learned."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Kind:
+    """Equal pods of a job."""
+
+    pod: Json
+    """Manifest of one of them."""
+    count: int
+    claims: Amounts
+    """Amounts of the claims that are made for each pod, by names of a quota."""
 
 
 class StartCheck:
@@ -53,6 +76,7 @@ class StartCheck:
         gpus_of: returns the GPUs of a pool, or None while the pool is not known.
         terminates: returns whether a namespace is being deleted.
         serves_one_node: tells a claim that several nodes cannot use at the same time.
+        default_class: returns the name of the cluster's default StorageClass, or ''.
     """
 
     def __init__(
@@ -63,13 +87,15 @@ class StartCheck:
         gpus_of: Callable[[str], PoolGpus | None],
         terminates: Callable[[str], bool],
         serves_one_node: ServesOneNode = any_node,
+        default_class: Callable[[], str] = str,
     ) -> None:
-        self._serves_one_node = serves_one_node
         self._client = client
+        self._dry_runs = DryRuns(client, operator_namespace=pods.operator_namespace)
         self._pods = pods
         self._gpus_of = gpus_of
         self._terminates = terminates
-        self._reads_secrets = True
+        self._serves_one_node = serves_one_node
+        self._default_class = default_class
 
     async def refusal(
         self,
@@ -78,8 +104,8 @@ class StartCheck:
         replaces: bool = False,
         leaving: Iterable[Job] = (),
         beside: Iterable[Job] = (),
-    ) -> StartRefusal | None:
-        """Return why the start of a job would be refused, or None.
+    ) -> StartRefusal | StartDoubt | None:
+        """Return why the start of a job would be refused or could not be checked, or None.
 
         Args:
             job: the job with the assignment that it would start with.
@@ -94,9 +120,13 @@ class StartCheck:
             facts = await self._facts(job, replaces=replaces, leaving=leaving, beside=beside)
         except NotLeader:
             raise
-        except (KubeError, ValueError) as error:  # it says nothing about the job
+        # Without an answer, nobody is evicted: the start would probably meet the same error.
+        except (KubeError, ValueError) as error:
             log.warning("start_not_checked", job=job.key, error=str(error))
-            return None
+            words = " ".join(str(error).split())
+            return StartDoubt(
+                message=f"its start could not be checked: {words}", seconds=UNCHECKED_SECONDS
+            )
         refusal = refusal_of_start(job, facts)
         if refusal is not None:
             log.warning("start_would_be_refused", job=job.key, why=refusal.message)
@@ -105,7 +135,7 @@ class StartCheck:
     async def _facts(
         self, job: Job, *, replaces: bool, leaving: Iterable[Job], beside: Iterable[Job]
     ) -> StartFacts:
-        # The cheapest facts first. A fact that decides alone saves the requests after it.
+        # Phase 1: the cheapest facts. A fact that decides alone saves the requests after it.
         if self._terminates(job.namespace):
             return StartFacts(namespace_terminates=True)
         claim = await prepare_claims(
@@ -114,113 +144,123 @@ class StartCheck:
         kinds = self._kinds_of_pods(job)
         if claim is not None or not kinds:
             return StartFacts(claim=claim)
-        # One pod for all: pods of a job differ in numbers that quotas add up.
-        refusal, admitted, own_limits = await self._dry_run(job, kinds[0][1])
-
-        def specs_of(pods: list[tuple[int, Json]]) -> list[tuple[int, builtin.PodSpec]]:
-            return _specs((n, with_limits(pod)) for n, pod in pods) if own_limits else _specs(pods)
-
-        specs = specs_of(kinds)
-        planned = specs[0][1]
-        seen = planned if admitted is None else admitted
-        # Admission adds sidecars, overhead and the LimitRange's defaults, for leaving pods too.
-        requests = _added(pod_requests(seen), pod_requests(planned))
-        limits = _added(pod_limits(seen), pod_limits(planned))
-
-        def amounts(pods: Iterable[tuple[int, builtin.PodSpec]]) -> Amounts:
-            return quota_amounts(
-                (count, _sum(pod_requests(spec), requests), _sum(pod_limits(spec), limits))
-                for count, spec in pods
-            )
-
-        # Quota that leaving jobs of the namespace release counts as free.
-        going = [each for other in leaving for each in specs_of(self._kinds_of_pods(other))]
-        with_it = [each for other in beside for each in specs_of(self._kinds_of_pods(other))]
+        # Phase 2: one pod of each kind, the objects beside them, and those that they name.
+        pods = [kind.pod for kind in kinds]
+        admitted = await asyncio.gather(*(self._dry_runs.pod(job, pod) for pod in pods))
+        refused_child = await self._dry_runs.refused_child(job)
+        secrets = [NamedObject("Secret", name) for name in pull_secrets(pods)]
+        found = await self._dry_runs.find(job, [*secrets, *named_objects(pods)])
+        # Phase 3: the whole gang against the quotas.
+        first, together = admitted[0], list(beside)
+        own = [_planned(kind, each) for kind, each in zip(kinds, admitted, strict=True)]
+        added = [each for other in together for each in self._like(first, kinds[0], other)]
+        freed = [each for other in leaving for each in self._like(first, kinds[0], other)]
         return StartFacts(
-            missing_secrets=await self._missing_secrets(job, kinds[0][1]),
-            refusal=refusal,
-            quotas=await self._quotas(job, seen),
-            requested=amounts([*specs, *with_it]),
-            freed=amounts(going),
+            missing=found.missing,
+            unknown=found.unknown,
+            pull_secrets=tuple(secret.name for secret in secrets),
+            refusal=next((each.refusal for each in admitted if each.refusal), ""),
+            child_refusal=refused_child,
+            quotas=await self._quotas(job),
+            requested=Planned(pods=(*own, *added), objects=_new_secrets([job, *together])),
+            freed=Planned(pods=tuple(freed)),
             replaces=replaces,
         )
 
-    def _kinds_of_pods(self, job: Job) -> list[tuple[int, Json]]:
-        """Return one pod of each role and one main pod, each with the number of such pods."""
-        indices: dict[str, list[int]] = {}
-        for member in members_of(job.status):
-            role = role_pod(job.spec, member.index)
-            indices.setdefault("" if role is None else role.role.name, []).append(member.index)
-        assignment = job.status.assignment
-        gpus = None if assignment is None else self._gpus_of(assignment.gpu_pool)
-        if gpus is None:
-            return []
-        made = [
-            (
-                len(same_role),
-                pod_manifests(job, indices=same_role[:1], gpus=gpus, settings=self._pods),
+    def _kinds_of_pods(self, job: Job) -> list[_Kind]:
+        """Return each kind of pods of a job: by pool, its main pods and those of each role."""
+        kinds: list[_Kind] = []
+        members = [member.index for member in members_of(job.status)]
+        for pool, indices in indices_by_pool(job.status, members).items():
+            gpus = self._gpus_of(pool)
+            if gpus is None:
+                continue
+            by_role: dict[str, list[int]] = {}
+            for index in indices:
+                role = role_pod(job.spec, index)
+                by_role.setdefault("" if role is None else role.role.name, []).append(index)
+            for same in by_role.values():
+                made = pod_manifests(job, indices=same[:1], gpus=gpus, settings=self._pods)
+                claims = self._claims_of(job, made[0], index=same[0], gpus=gpus)
+                kinds.append(_Kind(pod=made[0], count=len(same), claims=claims))
+        return kinds
+
+    def _claims_of(self, job: Job, pod: Json, *, index: int, gpus: PoolGpus) -> Amounts:
+        """Return the amounts of the claims that are made for one pod."""
+        total: Amounts = {}
+
+        def add(amounts: Amounts) -> None:
+            for name, each in amounts.items():
+                total[name] = total.get(name, 0) + each
+
+        for volume in pod["spec"].get("volumes", []):
+            if "ephemeral" in volume:
+                spec = volume["ephemeral"]["volumeClaimTemplate"]["spec"]
+                storage = spec["resources"]["requests"]["storage"]
+                named = spec.get("storageClassName")
+                add(
+                    volume_claim_amounts(
+                        storage_class=self._default_class() if named is None else named,
+                        storage_bytes=amount("storage", str(storage)),
+                    )
+                )
+        devices = gpus_of(job.spec, (index,))
+        if gpus.by_claims and devices:
+            add(device_claim_amounts(device_class=gpus.device_class, devices=devices))
+        return total
+
+    def _like(self, seen: AdmittedPod, kind: _Kind, job: Job) -> list[PlannedPods]:
+        """Return the pods of another job, with what admission adds to a pod that was seen."""
+        kinds = self._kinds_of_pods(job)
+        planned = _spec(kind.pod, own_limits=seen.own_limits)
+        admitted = seen.spec or planned
+        requests = _added(pod_requests(admitted), pod_requests(planned))
+        limits = _added(pod_limits(admitted), pod_limits(planned))
+        return [
+            _pods(
+                each,
+                spec,
+                requests=_sum(pod_requests(spec), requests),
+                limits=_sum(pod_limits(spec), limits),
             )
-            for same_role in indices.values()
+            for each in kinds
+            for spec in (_spec(each.pod, own_limits=seen.own_limits),)
         ]
-        return [(count, pods[0]) for count, pods in made if pods]
 
-    async def _dry_run(self, job: Job, pod: Json) -> tuple[str, builtin.PodSpec | None, bool]:
-        """Return the API server's rejection of a pod, or the pod's spec as it is admitted.
-
-        The third value is true if the pod needs limits of its own.
-        """
-        metadata = {key: value for key, value in pod["metadata"].items() if key != "name"}
-        metadata["generateName"] = f"{job.name}-"  # the name may still be a leaving pod's
-        body = {**pod, "metadata": metadata}
-        try:
-            answer, own_limits = await self._admitted(body, namespace=job.namespace)
-        # A webhook without support for dry runs says nothing about the job.
-        except (Forbidden, Invalid) as error:
-            if "does not support dry run" in error.message:
-                return "", None, False
-            return error.message[:_MAX_WORDS], None, False
-        return "", msgspec.json.decode(answer, type=builtin.Pod).spec, own_limits
-
-    async def _admitted(self, body: Json, *, namespace: str) -> tuple[bytes, bool]:
-        """Return the pod as it would be admitted, and whether it needs limits of its own."""
-        try:
-            return await writes.dry_run(self._client, PODS, body=body, namespace=namespace), False
-        except Invalid as error:
-            if not wants_limits(error.message):
-                raise
-        body = with_limits(body)
-        return await writes.dry_run(self._client, PODS, body=body, namespace=namespace), True
-
-    async def _quotas(self, job: Job, spec: builtin.PodSpec) -> tuple[QuotaFacts, ...]:
+    async def _quotas(self, job: Job) -> tuple[QuotaFacts, ...]:
         try:
             items = await reads.list_all(self._client, RESOURCE_QUOTAS, namespace=job.namespace)
         except Forbidden as error:
             log.warning("quotas_not_readable", job=job.key, error=error.message)
             return ()
         decoded = (msgspec.json.decode(item, type=builtin.ResourceQuota) for item in items)
-        return tuple(_quota_facts(quota) for quota in decoded if _counts(quota, spec))
-
-    async def _missing_secrets(self, job: Job, pod: Json) -> tuple[str, ...]:
-        """Return the image pull secrets that do not exist, if secrets may be read."""
-        missing: list[str] = []
-        for name in _pull_secrets(pod) if self._reads_secrets else ():
-            try:
-                await reads.get(self._client, SECRETS, name=name, namespace=job.namespace)
-            except NotFound:
-                missing.append(name)
-            # Forbidden for one secret means forbidden for all, so do not try again.
-            except Forbidden:
-                self._reads_secrets = False
-                break
-        return tuple(missing)
+        return tuple(map(_quota_facts, decoded))
 
 
-def _specs(kinds: Iterable[tuple[int, Json]]) -> list[tuple[int, builtin.PodSpec]]:
-    return [(count, msgspec.convert(pod["spec"], builtin.PodSpec)) for count, pod in kinds]
+def _new_secrets(jobs: Sequence[Job]) -> dict[str, int]:
+    """Return the amounts of the token Secrets of jobs that start for the first time."""
+    first = [job for job in jobs if job.has_agents and (job.status.generation or 1) == 1]
+    return object_amounts("secrets", len(first)) if first else {}
 
 
-def _pull_secrets(pod: Json) -> Iterable[str]:
-    return [each["name"] for each in pod["spec"].get("imagePullSecrets", []) if each.get("name")]
+def _planned(kind: _Kind, admitted: AdmittedPod) -> PlannedPods:
+    spec = admitted.spec or _spec(kind.pod, own_limits=admitted.own_limits)
+    return _pods(kind, spec, requests=pod_requests(spec), limits=pod_limits(spec))
+
+
+def _pods(kind: _Kind, spec: builtin.PodSpec, *, requests: Amounts, limits: Amounts) -> PlannedPods:
+    return PlannedPods(
+        count=kind.count,
+        requests=requests,
+        limits=limits,
+        priority_class=spec.priority_class_name or "",
+        has_deadline=spec.active_deadline_seconds is not None,
+        claims=kind.claims,
+    )
+
+
+def _spec(pod: Json, *, own_limits: bool) -> builtin.PodSpec:
+    return msgspec.convert((with_limits(pod) if own_limits else pod)["spec"], builtin.PodSpec)
 
 
 def _added(admitted: Amounts, planned: Amounts) -> Amounts:
@@ -233,10 +273,21 @@ def _sum(requests: Amounts, added: Amounts) -> Amounts:
 
 
 def _quota_facts(quota: builtin.ResourceQuota) -> QuotaFacts:
+    selector = quota.spec.scope_selector
+    selected = (selector.match_expressions or ()) if selector is not None else ()
     return QuotaFacts(
         name=quota.metadata.name,
         hard=_amounts(quota.status.hard or quota.spec.hard),
         used=_amounts(quota.status.used),
+        scopes=(
+            *(QuotaScope(name=name) for name in quota.spec.scopes or ()),
+            *(
+                QuotaScope(
+                    name=each.scope_name, operator=each.operator, values=tuple(each.values or ())
+                )
+                for each in selected
+            ),
+        ),
     )
 
 
@@ -246,36 +297,3 @@ def _amounts(quantities: builtin.Quantities | None) -> dict[str, int]:
         name: amount(CPU if name.rpartition(".")[2] == CPU else name, str(each))
         for name, each in (quantities or {}).items()
     }
-
-
-def _counts(quota: builtin.ResourceQuota, spec: builtin.PodSpec) -> bool:
-    """Return whether a ResourceQuota counts pods like this one, by its scopes."""
-    listed = (
-        builtin.ScopeRequirement(scope_name=name, operator="Exists")
-        for name in quota.spec.scopes or ()
-    )
-    selector = quota.spec.scope_selector
-    selected = (selector.match_expressions or ()) if selector is not None else ()
-    return all(_matches(scope, spec) for scope in (*listed, *selected))
-
-
-def _matches(scope: builtin.ScopeRequirement, spec: builtin.PodSpec) -> bool:
-    # An unknown scope excludes the pod: the check must not refuse a start by mistake.
-    match scope.scope_name:
-        case "NotTerminating":
-            return spec.active_deadline_seconds is None
-        case "Terminating":
-            return spec.active_deadline_seconds is not None
-        case "NotBestEffort":
-            return True
-        case "PriorityClass":
-            name, values = spec.priority_class_name or "", scope.values or ()
-            answers = {
-                "In": name in values,
-                "NotIn": name not in values,
-                "Exists": bool(name),
-                "DoesNotExist": not name,
-            }
-            return answers.get(scope.operator, False)
-        case _:
-            return False

@@ -4,7 +4,8 @@ A start that passes is not checked again for `PASSED_SECONDS`, unless the job's 
 start that would be refused counts as a failed start in the job's status, so a new leader knows it.
 The gang backs off as after any failed start, is checked again, and fails after `maxFailedStarts`. A
 running gang that would be moved or repaired at the cost of others stays as it is for
-`REFUSED_SECONDS`.
+`REFUSED_SECONDS`. A start that could not be checked counts as nothing, and the gang gets only free
+capacity for a while.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Final, Protocol
 from drumline.controller.state.snapshots import Backoff, CheckedStart, SnapshotBuilder
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.plan.slow_start import start_refused
-from drumline.lifecycle.plan.start_check import StartRefusal
+from drumline.lifecycle.plan.start_check import StartDoubt, StartRefusal
 from drumline_api.conditions import Reason
 from drumline_api.jobstatus import TrainingJobStatus
 
@@ -31,19 +32,24 @@ class Check(Protocol):
 
     def __call__(
         self, job: Job, *, replaces: bool, leaving: Iterable[Job], beside: Iterable[Job]
-    ) -> Awaitable[StartRefusal | None]:
-        """Return why the start would be refused, or None."""
+    ) -> Awaitable[StartRefusal | StartDoubt | None]:
+        """Return why the start would be refused or is in doubt, or None."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class RefusedStart:
-    """A start that would be refused."""
+    """A start that would be refused, or of which that is not known."""
 
-    why: StartRefusal
+    why: StartRefusal | StartDoubt
 
-    def status(self, job: Job, *, now: float) -> TrainingJobStatus:
-        """Return the status of a waiting job with this failed start."""
+    def status(self, job: Job, *, now: float) -> TrainingJobStatus | None:
+        """Return the status of a job with this failed start, or None if its status stays.
+
+        A running gang keeps its places, and a doubt is no failure. The snapshot remembers both.
+        """
+        if job.status.assignment is not None or isinstance(self.why, StartDoubt):
+            return None
         status = start_refused(
             job,
             message=self.why.message,
@@ -96,13 +102,13 @@ class CheckedStarts:
                 del self._passed[next(iter(self._passed))]
             self._passed[job.uid] = (job.object_generation, now + PASSED_SECONDS)
             return None
-        # Refused. A running job has no failed start in its status, so remember it here.
+        # Refused or in doubt. Without a failed start in the job's status, remember it here.
         self._passed.pop(job.uid, None)
-        if runs:
+        if runs or isinstance(why, StartDoubt):
             self._scheduling.checked[job.uid] = CheckedStart(
                 generation=job.object_generation,
                 failed_starts=job.status.failed_starts or 0,
-                until=now + REFUSED_SECONDS,
+                until=now + (why.seconds if isinstance(why, StartDoubt) else REFUSED_SECONDS),
                 message=why.message,
             )
         return RefusedStart(why)

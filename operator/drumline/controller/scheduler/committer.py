@@ -376,11 +376,8 @@ class Committer:
 
     async def _count_refusal(self, job: Job, refusal: RefusedStart, *, now: float) -> None:
         """Count a failed start of a waiting gang, which its status shows and limits."""
-        # A running gang keeps its places. The snapshot remembers the refusal.
-        if job.status.assignment is not None:
-            return
         status = refusal.status(job, now=now)
-        if await self._write(job, status):
+        if status is not None and await self._write(job, status):
             self._starts.note(job, status, now=now)
             self._announce(job, status)
 

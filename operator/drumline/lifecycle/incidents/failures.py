@@ -89,13 +89,27 @@ _REASONS: Final = {
 _SIGNALS_FROM_OUTSIDE: Final = (128 + signal.SIGKILL, 128 + signal.SIGTERM)
 
 REFUSALS = (
-    "OutOf",
-    "UnexpectedAdmissionError",
-    "NodeAffinity",
-    "NodeShutdown",
     "AdmissionError",
+    "AppArmor",
+    "InitContainerRestartPolicyForbidden",
+    "InvalidNodeInfo",
+    "NodeAffinity",
+    "NodeName",
+    "NodePorts",
+    "NodeShutdown",
+    "OutOf",
+    "PodFeatureUnsupported",
+    "PodLevelResources",
+    "PodOS",
+    "SMTAlignmentError",
+    "SupplementalGroupsPolicyNotSupported",
+    "SysctlForbidden",
+    "TaintToleration",
     "TopologyAffinityError",
+    "UnexpectedAdmissionError",
+    "UnexpectedPredicateFailureType",
 )
+"""Beginnings of the reasons with which a kubelet refuses a pod (`pkg/kubelet/lifecycle`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

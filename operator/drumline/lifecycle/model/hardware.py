@@ -56,6 +56,8 @@ class PoolGpus:
     """Additions of the pool's administrator to its pods."""
     by_claims: bool = False
     """True if pods get GPUs by claims before they are bound."""
+    device_class: str = ""
+    """DeviceClass of these claims. Empty without claims."""
 
     @classmethod
     def of(cls, spec: GpuPoolSpec) -> PoolGpus:
@@ -67,6 +69,7 @@ class PoolGpus:
             hardware=hardware_config(declared) if declared and known else None,
             profile=spec.pod_profile,
             by_claims=spec.devices is not None,
+            device_class="" if spec.devices is None else spec.devices.device_class_name,
         )
 
 

@@ -26,7 +26,7 @@ from drumline.lifecycle.plan.deadlines import backoff_seconds, generation_at, st
 from drumline.lifecycle.plan.generation_record import generation_record
 from drumline.lifecycle.plan.protection import protection
 from drumline.lifecycle.plan.situation import Situation
-from drumline.lifecycle.plan.slow_start import MAX_NAMED, LatePods, wait_for_ready
+from drumline.lifecycle.plan.slow_start import MAX_NAMED, LatePods, wait_for_ready, with_failed_start
 from drumline_api.conditions import Reason
 
 
@@ -166,7 +166,8 @@ def _restart_with_new_pods(situation: Situation, spent: Collection[PodFacts]) ->
 def _give_incomplete_gang_up(situation: Situation) -> JobPlan:
     """Requeue a gang whose members could not be placed or created.
 
-    This is not a fault of the start itself.
+    If nothing but the API server was in the way, the next start may meet the same, so it counts as
+    a failed start. Lost members and pods that do not end are not a fault of the start.
     """
     job, gang = situation.job, situation.gang
     lost, absent = len(gang.lost), len(gang.remaining) - len(gang.present)
@@ -180,6 +181,11 @@ def _give_incomplete_gang_up(situation: Situation) -> JobPlan:
     )
     text = f"not all pods started within {job.spec.start_deadline_seconds} s: "
     text += "; ".join(cause for cause in causes if cause)
+    if absent and not lost and not orphans:
+        remedy = "read the operator's log, or raise startDeadlineSeconds"
+        job = with_failed_start(job, message=text, remedy=remedy, now=situation.now)
+        if job.finished:
+            return JobPlan(status=job.status)
     reason = Reason.START_DEADLINE_EXCEEDED
     status = transitions.requeued(job, reason=reason, message=text, now=situation.now)
     return JobPlan(status=status)

@@ -1,9 +1,13 @@
 """Check a job's start from known facts, before other gangs are evicted or moved for it. Pure.
 
-A start would be refused in these cases. Its namespace is being deleted. A claim or an image pull
-secret does not exist. A ResourceQuota is too small for the whole gang. The API server rejects one
-pod in a dry run (LimitRange, Pod Security, webhooks). A job whose last start failed since its spec
-changed is not checked: it gets only free capacity until a start has succeeded.
+A start would be refused in these cases. Its namespace is being deleted. A claim, ConfigMap, Secret
+or image pull secret does not exist, or no pod can use the claim. A ResourceQuota is too small for
+everything that the whole gang creates. The API server rejects a pod or another object in a dry run
+(LimitRange, Pod Security, webhooks, a deleted ServiceAccount, PriorityClass or RuntimeClass). A
+start that could not be checked is not tried at the cost of others either.
+
+A job whose last start failed since its spec changed is not checked: it gets only free capacity
+until a start has succeeded. One exception: the check itself can see that the cause is gone.
 
 Example: a gang of 4 pods, and a ResourceQuota with `pods: 3`. The check refuses the start, and no
 other job has to leave. The refusal counts as a failed start.
@@ -11,13 +15,20 @@ other job has to leave. The refusal counts as a failed start.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+import re
+from dataclasses import dataclass
 from typing import Final
 
+from drumline.lifecycle.manifests.named_objects import NamedObject
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.readiness import is_unobserved
 from drumline.lifecycle.plan.claims import ClaimUnusable
+from drumline.lifecycle.plan.quota_headroom import (
+    NOTHING_PLANNED,
+    Planned,
+    QuotaFacts,
+    shortage,
+)
 
 _MAX_CAUSE: Final = 200
 QUOTA_WORDS: Final = "exceeded quota"
@@ -32,17 +43,24 @@ _REMEDIES: Final = (
     ("PodSecurity", "change the template to what the namespace's Pod Security level allows"),
     ("admission webhook", "change what the webhook's message names"),
     ("being terminated", "create the job in another namespace"),
+    ("serviceaccount", "create the ServiceAccount, or correct its name in the pool's podProfile"),
+    ("PriorityClass", "create the PriorityClass that the message names"),
+    ("RuntimeClass", "create the RuntimeClass, or correct its name in the pool's podProfile"),
 )
 """Part of the API server's message, and the remedy."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QuotaFacts:
-    """A ResourceQuota that applies to the pods of a job; CPU in thousandths."""
-
-    name: str
-    hard: Mapping[str, int]
-    used: Mapping[str, int]
+_CHECKED: Final = (
+    "ResourceQuota ",
+    "image pull secret ",
+    "persistentvolumeclaim ",
+    "storageclass ",
+    "no claim of volume ",
+    "the API server would refuse ",
+)
+"""Beginnings of messages about causes that a check sees again while they last."""
+_MISSING: Final = re.compile(r"\b(?P<kind>secret|configmap)s? \"(?P<name>[^\"]+)\" not found")
+_KINDS: Final = {"secret": "Secret", "configmap": "ConfigMap"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,15 +70,21 @@ class StartFacts:
     namespace_terminates: bool = False
     claim: ClaimUnusable | None = None
     """Why a claim of the job cannot be used."""
-    missing_secrets: tuple[str, ...] = ()
-    """Image pull secrets that do not exist."""
+    missing: tuple[NamedObject, ...] = ()
+    """ConfigMaps and Secrets that do not exist."""
+    unknown: tuple[NamedObject, ...] = ()
+    """ConfigMaps and Secrets of which it is not known whether they exist."""
+    pull_secrets: tuple[str, ...] = ()
+    """Image pull secrets of the pods."""
     refusal: str = ""
     """The API server's rejection in the dry run of a pod, or ''."""
+    child_refusal: str = ""
+    """The API server's rejection in the dry run of an object beside the pods, or ''."""
     quotas: tuple[QuotaFacts, ...] = ()
-    requested: Mapping[str, int] = field(default_factory=dict[str, int])
-    """Amounts of all pods of the gang in a quota, by its resource names."""
-    freed: Mapping[str, int] = field(default_factory=dict[str, int])
-    """Amounts of pods in the namespace that end before these are created."""
+    requested: Planned = NOTHING_PLANNED
+    """Everything that the start creates."""
+    freed: Planned = NOTHING_PLANNED
+    """Pods of the namespace that end before, with their claims."""
     replaces: bool = False
     """True if pods of the job itself end before the new ones are created, which frees quota."""
 
@@ -73,25 +97,39 @@ class StartRefusal:
     remedy: str
 
 
-def refusal_of_start(job: Job, facts: StartFacts) -> StartRefusal | None:
-    """Return why the start of a job would be refused, or None."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartDoubt:
+    """Why it is not known whether a start would be refused."""
+
+    message: str
+    seconds: float
+    """Time for which nobody is evicted or moved for the job."""
+
+
+DOUBT_SECONDS: Final = 600.0
+
+
+def refusal_of_start(job: Job, facts: StartFacts) -> StartRefusal | StartDoubt | None:
+    """Return why the start of a job would be refused or is in doubt, or None."""
     if facts.namespace_terminates:
         message = f"namespace {job.namespace} is being deleted"
         return StartRefusal(message=message, remedy="create the job in another namespace")
     if facts.claim is not None:
         return StartRefusal(message=facts.claim.message, remedy=facts.claim.remedy)
-    for name in facts.missing_secrets:
-        return StartRefusal(
-            message=f'image pull secret "{name}" not found',
-            remedy=f"create the Secret {name}, or correct its name in the job",
-        )
+    for missing in facts.missing:
+        return _not_found(missing, pulls=missing.name in facts.pull_secrets)
+    # The last start failed because of this object, and nothing shows that it exists now.
+    if (named := missing_in_failure(job)) is not None and named in facts.unknown:
+        return StartDoubt(message=_failed_start(job), seconds=DOUBT_SECONDS)
     # Pods that end first free their quota, so a quota that is full now proves nothing.
-    if not facts.replaces and (short := _short_quota(facts)) is not None:
-        return short
-    has_room = (facts.replaces or facts.freed) and QUOTA_WORDS in facts.refusal
+    short = shortage(facts.quotas, requested=facts.requested, freed=facts.freed)
+    if short is not None and not facts.replaces:
+        return StartRefusal(message=short.message(), remedy=remedy_of_refusal(QUOTA_WORDS))
+    has_room = (facts.replaces or facts.freed.pods) and QUOTA_WORDS in facts.refusal
     if facts.refusal and not has_room:
-        message = f"the API server would refuse its pods: {facts.refusal}"
-        return StartRefusal(message=message, remedy=remedy_of_refusal(facts.refusal))
+        return _rejected("its pods", facts.refusal)
+    if facts.child_refusal:
+        return _rejected("objects beside its pods", facts.child_refusal)
     return None
 
 
@@ -107,55 +145,39 @@ def remedy_of_refusal(words: str) -> str:
 
 
 def failed_start_of(job: Job) -> str:
-    """Return why the last start of a waiting job failed, or '' if none failed with this spec."""
+    """Return why the last start of a waiting job failed, or '' if that keeps it from no eviction.
+
+    It does not if no start failed with this spec, or if a check sees whether the cause is gone.
+    """
     count = job.status.failed_starts or 0
     if not count or is_unobserved(job) or job.status.assignment is not None:
         return ""
+    is_checked = (job.status.incident or "").startswith(_CHECKED)
+    return "" if is_checked or missing_in_failure(job) is not None else _failed_start(job)
+
+
+def missing_in_failure(job: Job) -> NamedObject | None:
+    """Return the ConfigMap or Secret that the last failed start lacked, or None."""
+    if not job.status.failed_starts:
+        return None
+    found = _MISSING.search(job.status.incident or "")
+    return NamedObject(_KINDS[found["kind"]], found["name"]) if found is not None else None
+
+
+def _failed_start(job: Job) -> str:
     cause = (job.status.incident or "").partition("\n")[0][:_MAX_CAUSE]
     return f"its last start failed ({cause})" if cause else "its last start failed"
 
 
-def quota_amounts(
-    pods: Iterable[tuple[int, Mapping[str, int], Mapping[str, int]]],
-) -> dict[str, int]:
-    """Return the amounts that pods count in a ResourceQuota, by its resource names.
-
-    Args:
-        pods: number of equal pods, and the requests and the limits of each.
-    """
-    total: dict[str, int] = {}
-
-    def add(name: str, amount: int) -> None:
-        total[name] = total.get(name, 0) + amount
-
-    # A ResourceQuota counts pods, requests and limits under several names.
-    for count, requests, limits in pods:
-        add("pods", count)
-        add("count/pods", count)
-        for resource, amount in requests.items():
-            add(f"requests.{resource}", count * amount)
-            if "/" not in resource:  # devices are counted with their prefix only
-                add(resource, count * amount)
-        for resource, amount in limits.items():
-            add(f"limits.{resource}", count * amount)
-    return total
+def _rejected(what: str, words: str) -> StartRefusal:
+    message = f"the API server would refuse {what}: {words}"
+    return StartRefusal(message=message, remedy=remedy_of_refusal(words))
 
 
-def _short_quota(facts: StartFacts) -> StartRefusal | None:
-    """Return the refusal of the first ResourceQuota without room for the whole gang."""
-    for quota in facts.quotas:
-        for resource, most in sorted(quota.hard.items()):
-            needed = facts.requested.get(resource, 0)
-            used = quota.used.get(resource, 0) - facts.freed.get(resource, 0)
-            if needed and used + needed > most:
-                return StartRefusal(
-                    message=f"ResourceQuota {quota.name} has no room for the whole gang:"
-                    f" {resource} needs {_text(resource, needed)},"
-                    f" used {_text(resource, used)} of {_text(resource, most)}",
-                    remedy=remedy_of_refusal(QUOTA_WORDS),
-                )
-    return None
-
-
-def _text(resource: str, amount: int) -> str:
-    return f"{amount / 1000:g}" if resource.rpartition(".")[2] == "cpu" else str(amount)
+def _not_found(missing: NamedObject, *, pulls: bool) -> StartRefusal:
+    kind, name = missing
+    what = "image pull secret" if pulls and kind == "Secret" else kind.lower()
+    return StartRefusal(
+        message=f'{what} "{name}" not found',
+        remedy=f"create the {kind} {name}, or correct its name in the job",
+    )

@@ -31,6 +31,8 @@ class FakeApi:
     def __init__(self) -> None:
         self.requests: list[str] = []
         """Method and path of every write."""
+        self.refusals: dict[str, tuple[int, str, str]] = {}
+        """Code, reason and message with which creates of a kind are refused, by its plural."""
         self._objects: dict[str, dict[tuple[str, str], Json]] = defaultdict(dict)
         self._watches: dict[str, list[asyncio.Queue[bytes]]] = defaultdict(list)
         self._versions = itertools.count(1)
@@ -104,9 +106,16 @@ class FakeApi:
     def _write(self, request: web.Request, target: Target, body: Any) -> web.Response:
         objects, key = self._objects[target.plural], (target.namespace, target.name)
         if request.method == "POST":
+            if target.plural in self.refusals:
+                code, reason, message = self.refusals[target.plural]
+                refusal = {"code": code, "reason": reason, "message": message}
+                return web.json_response(refusal, status=code)
             body["metadata"].setdefault("namespace", target.namespace)
+            body["metadata"].setdefault("name", body["metadata"].get("generateName", "") + "x")
             if (target.namespace, body["metadata"]["name"]) in objects:
                 return web.json_response({"code": 409, "reason": "AlreadyExists"}, status=409)
+            if "dryRun" in request.query:
+                return web.json_response(body, status=201)
             return web.json_response(self.put(target.plural, body), status=201)
         if request.method == "DELETE" and not target.name:
             uid = request.query["labelSelector"].partition("=")[2].partition(",")[0]

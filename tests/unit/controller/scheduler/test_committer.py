@@ -31,7 +31,7 @@ from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.observed import Observed
 from drumline.lifecycle.model.timestamps import timestamp
 from drumline.lifecycle.plan.planner import plan_job
-from drumline.lifecycle.plan.start_check import StartRefusal
+from drumline.lifecycle.plan.start_check import StartDoubt, StartRefusal
 from drumline.telemetry.metrics import Metrics
 from drumline_api.conditions import DisruptionKind, Phase, Reason
 from drumline_api.jobstatus import TrainingJobStatus
@@ -122,7 +122,7 @@ def seen(job: Job) -> Observed:
 
 
 @pytest.fixture
-def refused() -> dict[str, StartRefusal]:
+def refused() -> dict[str, StartRefusal | StartDoubt]:
     """By name: the jobs whose pods the API server would refuse."""
     return {}
 
@@ -141,13 +141,13 @@ def together() -> dict[str, list[str]]:
 
 @pytest.fixture
 async def site(
-    refused: dict[str, StartRefusal],
+    refused: dict[str, StartRefusal | StartDoubt],
     going: dict[str, list[tuple[str, int]]],
     together: dict[str, list[str]],
 ) -> AsyncIterator[Site]:
     async def check(
         job: Job, *, replaces: bool, leaving: Iterable[Job], beside: Iterable[Job]
-    ) -> StartRefusal | None:
+    ) -> StartRefusal | StartDoubt | None:
         del replaces
         together[job.name] = [other.name for other in beside]
         going[job.name] = [(other.name, other.members) for other in leaving]
@@ -460,7 +460,7 @@ def a_victim(**more: Any) -> Victim:
 
 
 async def test_nobody_is_evicted_for_a_job_whose_pods_would_be_refused(
-    site: Site, refused: dict[str, StartRefusal]
+    site: Site, refused: dict[str, StartRefusal | StartDoubt]
 ) -> None:
     jobs = {job.uid: job for job in (WAITS, VICTIM)}
     refused["waits"] = NO_QUOTA
@@ -476,8 +476,20 @@ async def test_nobody_is_evicted_for_a_job_whose_pods_would_be_refused(
     assert "disruption" in site.written["victim"]
 
 
+async def test_a_doubt_counts_as_no_failed_start_and_evicts_nobody(
+    site: Site, refused: dict[str, StartRefusal | StartDoubt]
+) -> None:
+    refused["waits"] = StartDoubt(message="its start could not be checked", seconds=60)
+    jobs = {job.uid: job for job in (WAITS, VICTIM)}
+    assert not await site.committer.carry_out(a_preemption(a_victim()), jobs=jobs, now=NOW)
+    assert site.written == {}
+    assert site.announced == []
+    checked = site.scheduling.checked[WAITS.uid]
+    assert (checked.until, checked.message) == (NOW + 60, "its start could not be checked")
+
+
 async def test_refused_checks_count_and_fail_the_job_with_the_remedy(
-    site: Site, refused: dict[str, StartRefusal]
+    site: Site, refused: dict[str, StartRefusal | StartDoubt]
 ) -> None:
     refused["waits"] = NO_QUOTA
     often = with_status(WAITS, WAITS.status.model_copy(update={"failed_starts": 4}))
@@ -490,7 +502,7 @@ async def test_refused_checks_count_and_fail_the_job_with_the_remedy(
 
 @pytest.mark.parametrize("how", ["moves", "is moved"])
 async def test_no_job_is_moved_that_could_not_start_again(
-    site: Site, refused: dict[str, StartRefusal], how: str
+    site: Site, refused: dict[str, StartRefusal | StartDoubt], how: str
 ) -> None:
     refused["victim"] = NO_QUOTA
     jobs = {job.uid: job for job in (WAITS, VICTIM)}
@@ -507,7 +519,7 @@ async def test_no_job_is_moved_that_could_not_start_again(
 
 
 async def test_a_repair_evicts_nobody_if_its_new_pods_would_be_refused(
-    site: Site, refused: dict[str, StartRefusal]
+    site: Site, refused: dict[str, StartRefusal | StartDoubt]
 ) -> None:
     refused["other"] = NO_QUOTA
     jobs = {job.uid: job for job in (PREEMPTOR, VICTIM)}
@@ -533,7 +545,10 @@ async def test_a_check_counts_what_victims_of_its_namespace_give_back(
 
 @pytest.mark.parametrize("refuses", ["", "critic"])
 async def test_a_group_is_checked_whole_before_anybody_leaves_for_it(
-    site: Site, refused: dict[str, StartRefusal], together: dict[str, list[str]], refuses: str
+    site: Site,
+    refused: dict[str, StartRefusal | StartDoubt],
+    together: dict[str, list[str]],
+    refuses: str,
 ) -> None:
     group = {"group": GroupSpec(name="rl", jobs=2)}
     actor, critic = (

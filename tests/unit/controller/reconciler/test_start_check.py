@@ -1,0 +1,257 @@
+"""A start is checked against what the API server stores and would admit. Nothing is written."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from drumline.controller.reconciler.start_check import StartCheck
+from drumline.kube.client import KubeClient
+from drumline.lifecycle.manifests.children import token_secret
+from drumline.lifecycle.manifests.pod_settings import PodSettings
+from drumline.lifecycle.model.hardware import PoolGpus
+from drumline.lifecycle.model.job import Job
+from drumline.lifecycle.plan.start_check import StartDoubt, StartRefusal
+from drumline_api.podprofile import PodProfile
+from tests.builders import a_job, admitted, with_status
+from tests.texts import missing
+from tests.unit.controller.app.fake_api import FakeApi
+
+Json = dict[str, Any]
+GPUS = PoolGpus(resource="nvidia.com/gpu")
+PULLS = {"image": "any:1", "command": ["true"], "imagePullSecrets": ["registry"]}
+
+
+def template(**fields: Any) -> Json:
+    return {"image": "any:1", "command": ["true"], **fields}
+
+
+def mounting(**source: Any) -> Json:
+    mount = {"name": "v", "mountPath": "/v"}
+    return template(volumes=[{"name": "v", **source}], volumeMounts=[mount])
+
+
+def named(kind: str, name: str, **fields: Any) -> tuple[str, Json]:
+    return kind, {"metadata": {"name": name, "namespace": "team"}, **fields}
+
+
+def quota(*, scopes: list[str] | None = None, **hard: str) -> tuple[str, Json]:
+    amounts = {name.replace("__", "/"): value for name, value in hard.items()}
+    fields = {"spec": {"hard": amounts, "scopes": scopes}, "status": {"hard": amounts, "used": {}}}
+    return named("resourcequotas", "few", **fields)
+
+
+@asynccontextmanager
+async def checking(
+    *objects: tuple[str, Json],
+    refusals: dict[str, tuple[int, str, str]] | None = None,
+    gpus: PoolGpus = GPUS,
+    default_class: Callable[[], str] = str,
+) -> AsyncIterator[StartCheck]:
+    api = FakeApi()
+    api.refusals = refusals or {}
+    for plural, document in objects:
+        api.put(plural, document)
+    async with api.serving() as credentials, KubeClient(credentials) as client:
+        yield StartCheck(
+            client=client,
+            pods=PodSettings(trainer_image="trainer:1", join_image="join:1"),
+            gpus_of=lambda _: gpus,
+            terminates=lambda _: False,
+            default_class=default_class,
+        )
+
+
+async def refusal_of(job: Job, *objects: tuple[str, Json], **site: Any) -> str:
+    """Why the start would be refused; empty: it would not."""
+    async with checking(*objects, **site) as check:
+        refusal = await check.refusal(job)
+    assert not isinstance(refusal, StartDoubt)
+    return "" if refusal is None else refusal.message
+
+
+def starting(**spec: Any) -> Job:
+    return admitted(a_job(**{"template": template(), **spec}))
+
+
+@pytest.mark.parametrize(
+    ("spec", "obj", "words"),
+    [
+        (mounting(secret={"name": "keys"}), ("secrets", "keys"), 'secret "keys" not found'),
+        (
+            mounting(configMap={"name": "code"}),
+            ("configmaps", "code"),
+            'configmap "code" not found',
+        ),
+        (
+            template(env=[{"name": "A", "valueFrom": {"secretKeyRef": {"name": "k", "key": "a"}}}]),
+            ("secrets", "k"),
+            'secret "k" not found',
+        ),
+        (
+            template(envFrom=[{"prefix": "WANDB_", "configMapRef": {"name": "c"}}]),
+            ("configmaps", "c"),
+            'configmap "c" not found',
+        ),
+        (PULLS, ("secrets", "registry"), 'image pull secret "registry" not found'),
+    ],
+    ids=["secret", "config map", "variable", "variables", "pull secret"],
+)
+async def test_every_object_that_a_pod_must_have_has_to_exist(
+    spec: Json, obj: tuple[str, str], words: str
+) -> None:
+    job = starting(template=spec)
+    assert await refusal_of(job) == words
+    there = {"metadata": {"name": obj[1], "namespace": "team"}, "kind": ""}
+    assert await refusal_of(job, (obj[0], there)) == ""
+
+
+async def test_the_objects_of_roles_and_of_the_pools_profile_count() -> None:
+    role = {"name": "eval", "envFrom": [{"prefix": "WANDB_", "secretRef": {"name": "wandb"}}]}
+    job = admitted(a_job(template=template(), roles=[role]), nodes=("a", "b", "c"))
+    assert not missing(await refusal_of(job), 'secret "wandb"')
+    volume = {"name": "net", "configMap": {"name": "nccl"}}
+    fields = {"volumes": [volume], "volumeMounts": [{"name": "net", "mountPath": "/net"}]}
+    profile = PodProfile.model_validate(fields)
+    assert not missing(await refusal_of(starting(), gpus=replace(GPUS, profile=profile)), '"nccl"')
+
+
+@pytest.mark.parametrize("error", [(403, "Forbidden", "no right"), (422, "Invalid", "a policy")])
+async def test_an_object_that_cannot_be_looked_for_refuses_no_start(
+    error: tuple[int, str, str],
+) -> None:
+    job = starting(template=mounting(configMap={"name": "code"}))
+    assert await refusal_of(job, refusals={"configmaps": error}) == ""
+    failed = job.status.model_copy(
+        update={"failed_starts": 1, "incident": 'FailedMount: configmap "code" not found'}
+    )
+    async with checking(refusals={"configmaps": error}) as check:
+        assert isinstance(await check.refusal(with_status(job, failed)), StartDoubt)
+
+
+async def test_a_start_that_the_api_server_cannot_answer_is_in_doubt() -> None:
+    webhook = 'failed calling webhook "policy": context deadline exceeded'
+    async with checking(refusals={"pods": (400, "BadRequest", webhook)}) as check:
+        assert isinstance(await check.refusal(starting()), StartRefusal)
+    wrong = named("resourcequotas", "few", spec={"hard": {"pods": "many"}})
+    async with checking(wrong) as check:
+        doubt = await check.refusal(starting())
+    assert isinstance(doubt, StartDoubt)
+    assert not missing(doubt.message, "could not be checked")
+
+
+async def test_a_webhook_without_dry_runs_says_nothing_about_a_start() -> None:
+    words = 'admission webhook "w" does not support dry run'
+    assert await refusal_of(starting(), refusals={"pods": (400, "BadRequest", words)}) == ""
+
+
+SCRATCH = mounting(
+    ephemeral={
+        "volumeClaimTemplate": {
+            "spec": {"resources": {"requests": {"storage": "10Gi"}}, "storageClassName": "fast"}
+        }
+    }
+)
+ANY_CLASS = mounting(
+    ephemeral={"volumeClaimTemplate": {"spec": {"resources": {"requests": {"storage": "10Gi"}}}}}
+)
+FAST = ("storageclasses", {"metadata": {"name": "fast"}, "provisioner": "disks.example.com"})
+OF_FAST = "fast.storageclass.storage.k8s.io"
+
+
+@pytest.mark.parametrize(
+    ("spec", "hard", "short"),
+    [
+        (template(), {"pods": "2"}, ""),
+        (template(), {"pods": "1"}, "pods needs 2"),
+        (template(), {"count__pods": "1"}, "count/pods needs 2"),
+        (template(), {"requests.nvidia.com__gpu": "3"}, "requests.nvidia.com/gpu needs 4"),
+        (SCRATCH, {"persistentvolumeclaims": "1"}, "persistentvolumeclaims needs 2"),
+        (SCRATCH, {"count__persistentvolumeclaims": "1"}, "needs 2"),
+        (SCRATCH, {"requests.storage": "15Gi"}, "requests.storage needs"),
+        (SCRATCH, {"requests.storage": "20Gi"}, ""),
+        (
+            SCRATCH,
+            {f"{OF_FAST}__persistentvolumeclaims": "1"},
+            f"{OF_FAST}/persistentvolumeclaims needs",
+        ),
+        (SCRATCH, {f"{OF_FAST}__requests.storage": "15Gi"}, f"{OF_FAST}/requests.storage needs"),
+        (ANY_CLASS, {f"{OF_FAST}__requests.storage": "15Gi"}, f"{OF_FAST}/requests.storage"),
+        (template(launch="PerGpu"), {"count__secrets": "0"}, "count/secrets needs 1"),
+        (template(launch="PerGpu"), {"secrets": "1"}, ""),
+    ],
+)
+async def test_quotas_count_everything_that_a_start_creates(
+    spec: Json, hard: dict[str, str], short: str
+) -> None:
+    job = starting(template=spec)
+    message = await refusal_of(job, FAST, quota(**hard), default_class=lambda: "fast")
+    assert not missing(message, short) if short else message == ""
+
+
+@pytest.mark.parametrize(
+    ("scopes", "refused"),
+    [(["NotBestEffort"], True), (["BestEffort"], False), (["Terminating"], False)],
+)
+async def test_a_quota_counts_the_pods_of_its_scopes_alone(
+    scopes: list[str], refused: bool
+) -> None:
+    assert bool(await refusal_of(starting(), quota(pods="1", scopes=scopes))) == refused
+
+
+async def test_claims_for_devices_count() -> None:
+    gpus = replace(GPUS, by_claims=True, device_class="gpu.nvidia.com")
+    name = "gpu.nvidia.com.deviceclass.resource.k8s.io__devices"
+    assert not missing(await refusal_of(starting(), quota(**{name: "3"}), gpus=gpus), "needs 4")
+    name = "count__resourceclaims.resource.k8s.io"
+    assert not missing(await refusal_of(starting(), quota(**{name: "1"}), gpus=gpus), "needs 2")
+
+
+async def test_the_jobs_of_a_group_count_together() -> None:
+    first, second = starting(), replace(starting(), uid="2" * 36, name="second")
+    async with checking(quota(pods="3")) as check:
+        assert await check.refusal(first) is None
+        refusal = await check.refusal(first, beside=[second])
+        assert isinstance(refusal, StartRefusal)
+        assert not missing(refusal.message, "pods needs 4")
+    async with checking(quota(pods="1")) as check:
+        assert await check.refusal(first, leaving=[second]) is None
+
+
+@pytest.mark.parametrize("kind", ["poddisruptionbudgets", "secrets", "networkpolicies"])
+async def test_an_object_beside_the_pods_that_would_be_rejected_refuses_the_start(
+    kind: str,
+) -> None:
+    job = starting(template=template(launch="PerGpu"))
+    full = (403, "Forbidden", "exceeded quota: few, requested: count=1")
+    assert not missing(await refusal_of(job, refusals={kind: full}), "beside its pods", "quota")
+
+
+async def test_a_token_secret_that_exists_is_no_obstacle() -> None:
+    job = starting(template=template(launch="PerGpu"))
+    secret = {**token_secret(job, b"t"), "kind": ""}
+    assert await refusal_of(job, ("secrets", secret)) == ""
+
+
+async def test_a_job_without_agents_needs_no_secret() -> None:
+    alone = admitted(a_job(template=template(), nodes=1), nodes=("a",))
+    assert await refusal_of(alone, quota(count__secrets="0")) == ""
+
+
+async def test_the_pods_of_roles_are_counted_and_tried() -> None:
+    roles = [{"name": "eval", "nodes": 2}, {"name": "log"}]
+    job = admitted(a_job(template=template(), roles=roles), nodes=("a", "b", "c", "d", "e"))
+    assert not missing(await refusal_of(job, quota(pods="4")), "pods needs 5")
+    api = FakeApi()
+    async with api.serving() as credentials, KubeClient(credentials) as client:
+        settings = PodSettings(trainer_image="trainer:1", join_image="join:1")
+        check = StartCheck(
+            client=client, pods=settings, gpus_of=lambda _: GPUS, terminates=lambda _: False
+        )
+        assert await check.refusal(job) is None
+    assert api.requests.count("POST /api/v1/namespaces/team/pods") == 3
+    assert not any(map(api.objects, ("pods", "secrets", "networkpolicies")))
