@@ -6,7 +6,7 @@ import pytest
 
 from drumline.lifecycle.plan.quota_headroom import (
     NOTHING_PLANNED,
-    Planned,
+    PlannedObjects,
     PlannedPods,
     QuotaFacts,
     QuotaScope,
@@ -19,14 +19,14 @@ from tests.texts import missing
 
 PODS = PlannedPods(count=3, requests={"cpu": 2000, "memory": 5}, priority_class="training")
 SCRATCH = volume_claim_amounts(storage_class="fast", storage_bytes=10)
-WITH_SCRATCH = Planned(pods=(PlannedPods(count=4, claims=SCRATCH),))
+WITH_SCRATCH = PlannedObjects(pods=(PlannedPods(count=4, claims=SCRATCH),))
 OF_FAST = "fast.storageclass.storage.k8s.io"
 
 
 def test_a_quota_counts_the_whole_gang_under_each_of_its_names() -> None:
     ranks = PlannedPods(count=3, requests={"cpu": 2000, "nvidia.com/gpu": 8}, limits={"cpu": 4000})
     launcher = PlannedPods(count=1, requests={"cpu": 500, "hugepages-2Mi": 7})
-    assert Planned(pods=(ranks, launcher)).amounts() == {
+    assert PlannedObjects(pods=(ranks, launcher)).amounts() == {
         "pods": 4,
         "count/pods": 4,
         "cpu": 6500,
@@ -41,7 +41,7 @@ def test_a_quota_counts_the_whole_gang_under_each_of_its_names() -> None:
 def test_each_pod_brings_its_claims() -> None:
     devices = device_claim_amounts(device_class="gpu.nvidia.com", devices=8)
     pods = PlannedPods(count=2, claims=devices)
-    assert (WITH_SCRATCH.amounts() | Planned(pods=(pods,)).amounts()).items() >= {
+    assert (WITH_SCRATCH.amounts() | PlannedObjects(pods=(pods,)).amounts()).items() >= {
         "persistentvolumeclaims": 4,
         "count/persistentvolumeclaims": 4,
         "requests.storage": 40,
@@ -66,27 +66,27 @@ def test_each_pod_brings_its_claims() -> None:
 @pytest.mark.parametrize(("hard", "used", "short"), [(4, 0, False), (3, 0, True), (7, 4, True)])
 def test_a_quota_must_have_room_for_all_of_it(name: str, hard: int, used: int, short: bool) -> None:
     quota = QuotaFacts(name="few", hard={name: hard}, used={name: used})
-    found = shortage([quota], requested=WITH_SCRATCH, freed=NOTHING_PLANNED)
-    assert (found is not None) == short
-    if found is not None:
-        assert not missing(found.message(), "few", name, "needs 4", f"{used} of {hard}")
+    short_of = shortage([quota], requested=WITH_SCRATCH, freed=NOTHING_PLANNED)
+    assert (short_of is not None) == short
+    if short_of is not None:
+        assert not missing(short_of.message(), "few", name, "needs 4", f"{used} of {hard}")
 
 
 def test_the_storage_of_all_claims_counts_and_that_of_leaving_pods_is_free() -> None:
     for name in ("requests.storage", f"{OF_FAST}/requests.storage"):
         full = QuotaFacts(name="few", hard={name: 40}, used={name: 10})
         assert shortage([full], requested=WITH_SCRATCH, freed=NOTHING_PLANNED) is not None
-        leaving = Planned(pods=(PlannedPods(count=1, claims=SCRATCH),))
+        leaving = PlannedObjects(pods=(PlannedPods(count=1, claims=SCRATCH),))
         assert shortage([full], requested=WITH_SCRATCH, freed=leaving) is None
 
 
 @pytest.mark.parametrize("name", ["secrets", "count/secrets"])
 def test_objects_beside_the_pods_count(name: str) -> None:
     quota = QuotaFacts(name="few", hard={name: 1}, used={})
-    both = Planned(objects=object_amounts("secrets", 2))
+    both = PlannedObjects(objects=object_amounts("secrets", 2))
     assert shortage([quota], requested=both, freed=NOTHING_PLANNED) is not None
-    one = Planned(objects=object_amounts("secrets", 1))
-    assert shortage([quota], requested=one, freed=NOTHING_PLANNED) is None
+    alone = PlannedObjects(objects=object_amounts("secrets", 1))
+    assert shortage([quota], requested=alone, freed=NOTHING_PLANNED) is None
 
 
 @pytest.mark.parametrize(
@@ -111,12 +111,12 @@ def test_objects_beside_the_pods_count(name: str) -> None:
 def test_a_quota_counts_the_pods_of_its_scopes(
     scopes: tuple[QuotaScope, ...], counts: bool
 ) -> None:
-    assert (Planned(pods=(PODS,)).amounts(scopes).get("pods", 0) == 3) == counts
+    assert (PlannedObjects(pods=(PODS,)).amounts(scopes).get("pods", 0) == 3) == counts
 
 
 def test_other_pods_have_the_other_scopes() -> None:
     devices_alone = PlannedPods(count=2, requests={"nvidia.com/gpu": 8}, has_deadline=True)
-    planned = Planned(pods=(PODS, devices_alone), objects=object_amounts("secrets"))
+    planned = PlannedObjects(pods=(PODS, devices_alone), objects=object_amounts("secrets"))
     for name in ("BestEffort", "Terminating"):
         assert planned.amounts([QuotaScope(name=name)])["pods"] == 2
     assert planned.amounts([QuotaScope(name="NotBestEffort")])["pods"] == 3

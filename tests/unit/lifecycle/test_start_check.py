@@ -11,7 +11,7 @@ from drumline.lifecycle.manifests.named_objects import NamedObject
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.readiness import as_written
 from drumline.lifecycle.plan.claims import missing_claim
-from drumline.lifecycle.plan.quota_headroom import Planned, PlannedPods, QuotaFacts
+from drumline.lifecycle.plan.quota_headroom import PlannedObjects, PlannedPods, QuotaFacts
 from drumline.lifecycle.plan.start_check import (
     StartDoubt,
     StartFacts,
@@ -28,8 +28,8 @@ JOB = a_job()
 KEYS = NamedObject("Secret", "keys")
 
 
-def pods(count: int) -> Planned:
-    return Planned(pods=(PlannedPods(count=count),))
+def pods(count: int) -> PlannedObjects:
+    return PlannedObjects(pods=(PlannedPods(count=count),))
 
 
 def quota(hard: int, used: int = 0, *, resource: str = "pods") -> QuotaFacts:

@@ -32,7 +32,7 @@ from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.members import indices_by_pool, members_of
 from drumline.lifecycle.model.roles import gpus_of, role_pod
 from drumline.lifecycle.plan.quota_headroom import (
-    Planned,
+    PlannedObjects,
     PlannedPods,
     QuotaFacts,
     QuotaScope,
@@ -57,7 +57,7 @@ UNCHECKED_SECONDS: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Kind:
+class _PodKind:
     """Equal pods of a job."""
 
     pod: Json
@@ -149,27 +149,27 @@ class StartCheck:
         admitted = await asyncio.gather(*(self._dry_runs.pod(job, pod) for pod in pods))
         refused_child = await self._dry_runs.refused_child(job)
         secrets = [NamedObject("Secret", name) for name in pull_secrets(pods)]
-        found = await self._dry_runs.find(job, [*secrets, *named_objects(pods)])
+        objects = await self._dry_runs.find(job, [*secrets, *named_objects(pods)])
         # Phase 3: the whole gang against the quotas.
         first, together = admitted[0], list(beside)
         own = [_planned(kind, each) for kind, each in zip(kinds, admitted, strict=True)]
         added = [each for other in together for each in self._like(first, kinds[0], other)]
         freed = [each for other in leaving for each in self._like(first, kinds[0], other)]
         return StartFacts(
-            missing=found.missing,
-            unknown=found.unknown,
+            missing=objects.missing,
+            unknown=objects.unknown,
             pull_secrets=tuple(secret.name for secret in secrets),
             refusal=next((each.refusal for each in admitted if each.refusal), ""),
             child_refusal=refused_child,
             quotas=await self._quotas(job),
-            requested=Planned(pods=(*own, *added), objects=_new_secrets([job, *together])),
-            freed=Planned(pods=tuple(freed)),
+            requested=PlannedObjects(pods=(*own, *added), objects=_new_secrets([job, *together])),
+            freed=PlannedObjects(pods=tuple(freed)),
             replaces=replaces,
         )
 
-    def _kinds_of_pods(self, job: Job) -> list[_Kind]:
+    def _kinds_of_pods(self, job: Job) -> list[_PodKind]:
         """Return each kind of pods of a job: by pool, its main pods and those of each role."""
-        kinds: list[_Kind] = []
+        kinds: list[_PodKind] = []
         members = [member.index for member in members_of(job.status)]
         for pool, indices in indices_by_pool(job.status, members).items():
             gpus = self._gpus_of(pool)
@@ -182,7 +182,7 @@ class StartCheck:
             for same in by_role.values():
                 made = pod_manifests(job, indices=same[:1], gpus=gpus, settings=self._pods)
                 claims = self._claims_of(job, made[0], index=same[0], gpus=gpus)
-                kinds.append(_Kind(pod=made[0], count=len(same), claims=claims))
+                kinds.append(_PodKind(pod=made[0], count=len(same), claims=claims))
         return kinds
 
     def _claims_of(self, job: Job, pod: Json, *, index: int, gpus: PoolGpus) -> Amounts:
@@ -209,7 +209,7 @@ class StartCheck:
             add(device_claim_amounts(device_class=gpus.device_class, devices=devices))
         return total
 
-    def _like(self, seen: AdmittedPod, kind: _Kind, job: Job) -> list[PlannedPods]:
+    def _like(self, seen: AdmittedPod, kind: _PodKind, job: Job) -> list[PlannedPods]:
         """Return the pods of another job, with what admission adds to a pod that was seen."""
         kinds = self._kinds_of_pods(job)
         planned = _spec(kind.pod, own_limits=seen.own_limits)
@@ -243,12 +243,14 @@ def _new_secrets(jobs: Sequence[Job]) -> dict[str, int]:
     return object_amounts("secrets", len(first)) if first else {}
 
 
-def _planned(kind: _Kind, admitted: AdmittedPod) -> PlannedPods:
+def _planned(kind: _PodKind, admitted: AdmittedPod) -> PlannedPods:
     spec = admitted.spec or _spec(kind.pod, own_limits=admitted.own_limits)
     return _pods(kind, spec, requests=pod_requests(spec), limits=pod_limits(spec))
 
 
-def _pods(kind: _Kind, spec: builtin.PodSpec, *, requests: Amounts, limits: Amounts) -> PlannedPods:
+def _pods(
+    kind: _PodKind, spec: builtin.PodSpec, *, requests: Amounts, limits: Amounts
+) -> PlannedPods:
     return PlannedPods(
         count=kind.count,
         requests=requests,

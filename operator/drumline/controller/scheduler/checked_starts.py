@@ -46,7 +46,7 @@ class RefusedStart:
     def status(self, job: Job, *, now: float) -> TrainingJobStatus | None:
         """Return the status of a job with this failed start, or None if its status stays.
 
-        A running gang keeps its places, and a doubt is no failure. The snapshot remembers both.
+        A running gang keeps its places, and a doubt is not a failure. The snapshot remembers both.
         """
         if job.status.assignment is not None or isinstance(self.why, StartDoubt):
             return None

@@ -48,9 +48,11 @@ def pull_secrets(pods: Iterable[Json]) -> tuple[str, ...]:
 
 def named_objects(pods: Iterable[Json]) -> tuple[NamedObject, ...]:
     """Return the objects that pods must have, without pull secrets, each once and sorted."""
-    found = set(chain.from_iterable(_of_pod(pod["spec"]) for pod in pods))
+    objects = set(chain.from_iterable(_of_pod(pod["spec"]) for pod in pods))
     return tuple(
-        sorted(each for each in found if each.name and not each.name.endswith(TOKEN_SECRET_SUFFIX))
+        sorted(
+            each for each in objects if each.name and not each.name.endswith(TOKEN_SECRET_SUFFIX)
+        )
     )
 
 

@@ -56,7 +56,7 @@ class PlannedPods:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Planned:
+class PlannedObjects:
     """Everything that a start creates, or that is deleted before."""
 
     pods: tuple[PlannedPods, ...] = ()
@@ -76,11 +76,11 @@ class Planned:
         return dict(total)
 
 
-NOTHING_PLANNED: Final = Planned()
+NOTHING_PLANNED: Final = PlannedObjects()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shortage:
+class QuotaShortage:
     """A name of a ResourceQuota under which a start needs more than is left."""
 
     quota: str
@@ -99,8 +99,8 @@ class Shortage:
 
 
 def shortage(
-    quotas: Iterable[QuotaFacts], *, requested: Planned, freed: Planned
-) -> Shortage | None:
+    quotas: Iterable[QuotaFacts], *, requested: PlannedObjects, freed: PlannedObjects
+) -> QuotaShortage | None:
     """Return the first shortage of a start, or None if it has room.
 
     Args:
@@ -113,7 +113,9 @@ def shortage(
         for name, hard in sorted(quota.hard.items()):
             needed, used = needs.get(name, 0), quota.used.get(name, 0) - gives.get(name, 0)
             if needed and used + needed > hard:
-                return Shortage(quota=quota.name, name=name, needed=needed, used=used, hard=hard)
+                return QuotaShortage(
+                    quota=quota.name, name=name, needed=needed, used=used, hard=hard
+                )
     return None
 
 

@@ -26,7 +26,12 @@ from drumline.lifecycle.plan.deadlines import backoff_seconds, generation_at, st
 from drumline.lifecycle.plan.generation_record import generation_record
 from drumline.lifecycle.plan.protection import protection
 from drumline.lifecycle.plan.situation import Situation
-from drumline.lifecycle.plan.slow_start import MAX_NAMED, LatePods, wait_for_ready, with_failed_start
+from drumline.lifecycle.plan.slow_start import (
+    MAX_NAMED,
+    LatePods,
+    wait_for_ready,
+    with_failed_start,
+)
 from drumline_api.conditions import Reason
 
 

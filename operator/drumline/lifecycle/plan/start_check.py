@@ -25,7 +25,7 @@ from drumline.lifecycle.model.readiness import is_unobserved
 from drumline.lifecycle.plan.claims import ClaimUnusable
 from drumline.lifecycle.plan.quota_headroom import (
     NOTHING_PLANNED,
-    Planned,
+    PlannedObjects,
     QuotaFacts,
     shortage,
 )
@@ -81,9 +81,9 @@ class StartFacts:
     child_refusal: str = ""
     """The API server's rejection in the dry run of an object beside the pods, or ''."""
     quotas: tuple[QuotaFacts, ...] = ()
-    requested: Planned = NOTHING_PLANNED
+    requested: PlannedObjects = NOTHING_PLANNED
     """Everything that the start creates."""
-    freed: Planned = NOTHING_PLANNED
+    freed: PlannedObjects = NOTHING_PLANNED
     """Pods of the namespace that end before, with their claims."""
     replaces: bool = False
     """True if pods of the job itself end before the new ones are created, which frees quota."""
@@ -103,7 +103,7 @@ class StartDoubt:
 
     message: str
     seconds: float
-    """Time for which nobody is evicted or moved for the job."""
+    """Time for which no gang is evicted or moved for the job."""
 
 
 DOUBT_SECONDS: Final = 600.0
@@ -160,8 +160,8 @@ def missing_in_failure(job: Job) -> NamedObject | None:
     """Return the ConfigMap or Secret that the last failed start lacked, or None."""
     if not job.status.failed_starts:
         return None
-    found = _MISSING.search(job.status.incident or "")
-    return NamedObject(_KINDS[found["kind"]], found["name"]) if found is not None else None
+    match = _MISSING.search(job.status.incident or "")
+    return NamedObject(_KINDS[match["kind"]], match["name"]) if match is not None else None
 
 
 def _failed_start(job: Job) -> str:
