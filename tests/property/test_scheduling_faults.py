@@ -46,7 +46,9 @@ from drumline_scheduler.fault_isolation import (
     without,
 )
 from drumline_scheduler.faults import fault_about
+from drumline_scheduler.forecast.cluster import ForecastCluster
 from drumline_scheduler.forecast.expected_starts import expected_starts
+from drumline_scheduler.forecast.lines import Lines
 from drumline_scheduler.growth import Growth
 from drumline_scheduler.model import InvalidSnapshotError, with_surplus
 from drumline_scheduler.placement.cluster_view import ClusterView
@@ -519,6 +521,23 @@ def test_a_forecast_tries_a_bad_job_no_more_often_than_one_cycle() -> None:
         )
     assert {start.uid for start in starts} == {each.uid for each in good}
     assert raised[bad.uid] == 2
+
+
+BETWEEN_CYCLES = [
+    Place(owner=Lines, method="of", uids=_first_gang),
+    Place(owner=ForecastCluster, method="_hold", uids=_first_held),
+]
+
+
+@pytest.mark.parametrize("place", BETWEEN_CYCLES, ids=str)
+def test_a_forecast_leaves_out_a_job_on_which_it_raises_between_its_cycles(place: Place) -> None:
+    snapshot = cluster(*racks(count=1, nodes=2))
+    jobs = [gang(f"g{i}", gpus=2, at=float(i)) for i in range(4)]
+    cycle = CycleInput(snapshot=snapshot, pending=tuple(jobs), policy=Policy(), now=0.0)
+    with planted(place, jobs[1].uid) as raised:
+        starts = expected_starts(cycle, samples=4)
+    assert raised[jobs[1].uid] == 1
+    assert starts == expected_starts(replace(cycle, pending=(jobs[0], *jobs[2:])), samples=4)
 
 
 def test_an_exception_that_passes_without_the_cache_is_reported_with_its_cause() -> None:

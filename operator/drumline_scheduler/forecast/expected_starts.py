@@ -41,12 +41,15 @@ from typing import Final
 from drumline_scheduler.cycle import decide
 from drumline_scheduler.cycle_cache import CycleCache
 from drumline_scheduler.cycle_input import CycleInput
+from drumline_scheduler.fault_isolation import TooManyFaultsError
+from drumline_scheduler.faults import gangs_in_frames
 from drumline_scheduler.forecast.cluster import ForecastCluster, RuntimeEstimate, promised
 from drumline_scheduler.forecast.lines import CANNOT_START, Lines
-from drumline_scheduler.model import Admitted, Gang, Snapshot
+from drumline_scheduler.model import Admitted, Gang, InvalidSnapshotError, Snapshot
 from drumline_scheduler.overdue_gangs import without_overdue
 from drumline_scheduler.queueing.expected_ends import LEAST_SECONDS
 from drumline_scheduler.queueing.line_order import line_of
+from drumline_scheduler.work import CycleCutError
 
 SAMPLES: Final = 5
 """Number of simulated futures, for the operator and for `drumline decide`."""
@@ -76,6 +79,8 @@ VAGUE_RATIO: Final = 6.0
 """A band is vague if its end is more than a week away and six times as far as its beginning."""
 _NORMAL: Final = NormalDist()
 _LEAST_CHANCE, _MOST_CHANCE = 1e-300, 1.0 - 1e-12
+MOST_LEFT_OUT: Final = 4
+"""Gangs that a forecast leaves out because it raises on them."""
 _NEARLY_ALL: Final = 0.99
 """Used part of a limit above which a gang shows no more about honesty."""
 
@@ -116,6 +121,8 @@ def expected_starts(
 ) -> tuple[ExpectedStart, ...]:
     """Return when the first gangs of every line will probably start, in scheduling order.
 
+    A waiting gang on which the forecast raises is left out.
+
     Args:
         cycle: arguments as for `decide`; nothing is moved in the forecast.
         samples: number of simulated futures.
@@ -123,7 +130,35 @@ def expected_starts(
         go_on: called before each cycle. If it returns False, only the complete futures count. If
             none is complete, the result is empty.
         known: futures of earlier calls. They are used if they are the same, else replaced by these.
+
+    Raises:
+        Exception: it raises on more gangs than `MOST_LEFT_OUT`, or whatever gangs are left out.
     """
+    left_out = 0
+    while True:
+        try:
+            return _expected_starts(cycle, samples=samples, seed=seed, go_on=go_on, known=known)
+        except (InvalidSnapshotError, TooManyFaultsError, CycleCutError):
+            raise
+        except Exception as error:
+            # The stages of `decide` isolate faults. This is for the steps between its cycles.
+            waiting = {gang.uid for gang in cycle.pending}
+            named = [gang.uid for gang in gangs_in_frames(error) if gang.uid in waiting]
+            left_out += 1
+            if not named or left_out > MOST_LEFT_OUT:
+                raise
+            pending = tuple(gang for gang in cycle.pending if gang.uid != named[0])
+            cycle = replace(cycle, pending=pending)
+
+
+def _expected_starts(
+    cycle: CycleInput,
+    *,
+    samples: int,
+    seed: int,
+    go_on: Callable[[], bool],
+    known: KnownFutures | None,
+) -> tuple[ExpectedStart, ...]:
     now = cycle.now
     # 1. A policy without moves and surplus: they cost time and change starts little.
     calm = replace(
@@ -231,6 +266,7 @@ def _run(
             break
         moment = replace(still, snapshot=future.snapshot, pending=future.pending, now=future.now)
         decisions = decide(moment, cache=cache)
+        still = replace(still, set_aside=decisions.faults)  # each fault is found once
         future.carry_out(decisions)
         for placed in decisions.placed:
             starts.setdefault(placed.uid, future.now)

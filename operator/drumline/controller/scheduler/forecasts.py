@@ -34,7 +34,7 @@ from drumline.lifecycle.model.timestamps import parse_timestamp
 from drumline.telemetry import logs
 from drumline.telemetry.metrics import ForecastMetrics
 from drumline_scheduler.cycle_input import CycleInput
-from drumline_scheduler.decisions import Blocked
+from drumline_scheduler.decisions import Blocked, GangFault
 from drumline_scheduler.forecast.accuracy import StartForecast
 from drumline_scheduler.forecast.correction import ForecastLearner, GroupedStart, grouped
 from drumline_scheduler.forecast.expected_starts import ExpectedStart, expected_starts
@@ -85,6 +85,8 @@ class Forecasts:
         self._caught_up = caught_up
         self._metrics = metrics
         self._forecaster = forecaster
+        self.set_aside: tuple[GangFault, ...] = ()
+        """Faults of the last cycle. A forecast does not try these gangs again."""
         self._newest: Forecast | None = None
         self._simulated: dict[str, ExpectedStart] = {}
         """Forecasts as the forecaster returned them, by uid."""
@@ -129,7 +131,13 @@ class Forecasts:
             return
         # Phase 2: skip the simulation if only the time has changed.
         snapshot = replace(snapshot, history=self._usage.at(now))
-        cycle = CycleInput(snapshot=snapshot, pending=pending, policy=self._policy, now=now)
+        cycle = CycleInput(
+            snapshot=snapshot,
+            pending=pending,
+            policy=self._policy,
+            now=now,
+            set_aside=self.set_aside,
+        )
         if self._newest is not None and self._newest.is_current(cycle):
             return
         # Phase 3: simulate in a thread.

@@ -203,6 +203,7 @@ class SchedulerLoop:
             )
         # Phase 6: forecasts before messages, because a message contains the expected start.
         if explains:
+            self._forecasts.set_aside = captured.faults
             with self._contain_errors("forecast"):
                 self._forecasts.add_rough_forecasts(
                     captured.blocked, snapshot=snapshot, pending=pending, now=now

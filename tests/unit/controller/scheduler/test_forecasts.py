@@ -17,7 +17,7 @@ from drumline.kube.views import TrainingJobView
 from drumline.lifecycle.model.timestamps import timestamp
 from drumline.telemetry.metrics import Metrics
 from drumline_scheduler.cycle_input import CycleInput
-from drumline_scheduler.decisions import Blocked, BlockReason
+from drumline_scheduler.decisions import Blocked, BlockReason, GangFault
 from drumline_scheduler.forecast.expected_starts import ExpectedStart, expected_starts
 from drumline_scheduler.forecast.forecast import OLDEST_SECONDS
 from drumline_scheduler.model import Policy
@@ -211,6 +211,19 @@ async def test_a_first_forecast_is_compared_with_the_start() -> None:
     assert counted(metrics, "drumline_forecast_error_ratio_count") == 1
     assert counted(metrics, "drumline_forecast_error_ratio_sum") == 0.1
     assert counted(metrics, 'drumline_forecasts_total{start="band"}') == 1
+
+
+async def test_a_forecast_does_not_try_gangs_again_that_the_scheduler_set_aside() -> None:
+    asked: list[CycleInput] = []
+
+    def forecast(cycle: CycleInput, **_: object) -> tuple[()]:
+        asked.append(cycle)
+        return ()
+
+    forecasts = counting(a_full_node(), Metrics(), now=[NOW], forecaster=forecast)
+    forecasts.set_aside = (GangFault(key="team/waits", uid="2", stage="admit", error="planted"),)
+    await forecasts.forecast()
+    assert asked[0].set_aside == forecasts.set_aside
 
 
 def look(forecasts: Forecasts, state: ClusterCache, *, now: float, reason: BlockReason) -> None:
