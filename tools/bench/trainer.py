@@ -1,8 +1,8 @@
 """`make bench WHAT=trainer`: the trainer's speed beside a plain script with torch's own wrappers.
 
 Steps, starts and saves, each in turns with what it is compared to, so that the machine's mood is in
-both. Parts can be named: `python -m tools.bench.trainer steps modules starts layouts saves
-buckets restores`. GPUs have `make gpu`.
+both. Parts can be named: `python -m tools.bench.trainer steps toys modules starts layouts
+saves buckets restores`. GPUs have `make gpu`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ IMPORTS = 2
 STARTS = 3
 LAYOUT_STARTS = 4
 """The first of them imports what the layout needs."""
+TOY_ROUNDS = 200
 STEP_GOAL = 0.97
+TOY_GOAL = 1.05
 START_GOAL = 1.3
 LAYOUTS: dict[str, tuple[int, dict[str, Any]]] = {
     "fsdp, 4 ranks": (4, {"data_parallel": "fsdp"}),
@@ -94,6 +96,28 @@ def steps(pool: Pool, text: Path) -> Iterator[Row]:
             goal=f">= {STEP_GOAL} x",
             met=made.ratio >= STEP_GOAL,
         )
+
+
+def toys(pool: Pool, text: Path) -> Iterator[Row]:
+    """A step of a tiny model, in processor time: what a step costs besides the model."""
+    config = trainer_steps.config_of(
+        "ddp", source=text, steps=TOY_ROUNDS + trainer_steps.WARM_UP + 1, model=trainer_steps.TOY
+    )
+    made: trainer_steps.Beside = pool.run(
+        trainer_steps.busy_beside, "ddp", config, ranks=2, seconds=600
+    )
+    if not made.loss_error <= trainer_steps.LOSS_TOLERANCE:
+        raise AssertionError(f"toy: not the same training: {made.losses}")
+    name, theirs = "processor time of a step, toy, ddp", WRAPPERS["ddp"]
+    yield Row(name=f"{name}: ours", value=1000 * median(made.ours), unit="ms")
+    yield Row(name=f"{name}: {theirs}", value=1000 * median(made.theirs), unit="ms")
+    yield Row(
+        name=f"{name}: ours / {theirs}",
+        value=1 / made.ratio,
+        unit="x",
+        goal=f"<= {TOY_GOAL} x",
+        met=1 / made.ratio <= TOY_GOAL,
+    )
 
 
 def modules(pool: Pool, text: Path) -> Iterator[Row]:
@@ -173,6 +197,7 @@ def restores(pool: Pool, text: Path) -> Iterator[Row]:
 
 PARTS: dict[str, Callable[[Pool, Path], Iterator[Row]]] = {
     "steps": steps,
+    "toys": toys,
     "modules": modules,
     "starts": starts,
     "layouts": layouts,

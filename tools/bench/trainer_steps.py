@@ -8,8 +8,9 @@ their losses say whether they do the same work.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any, Protocol
@@ -52,6 +53,16 @@ MODEL = {
     "kv_heads": 4,
     "tied_embeddings": False,
 }
+TOY = {
+    "vocab_size": 256,
+    "layers": 2,
+    "hidden_size": 32,
+    "ffn_size": 80,
+    "heads": 4,
+    "kv_heads": 1,
+    "tied_embeddings": False,
+}
+"""37,000 weights: what a step costs besides the model is a large share."""
 LENGTH = 256
 SAMPLES = 4
 """Of a global batch."""
@@ -81,10 +92,12 @@ class Beside:
         return float(torch.tensor([ours / theirs - 1 for ours, theirs in first]).abs().max())
 
 
-def config_of(layout: str, *, source: Path, steps: int) -> TrainerConfig:
+def config_of(
+    layout: str, *, source: Path, steps: int, model: Mapping[str, Any] = MODEL
+) -> TrainerConfig:
     """Of our side."""
     raw = {
-        "model": MODEL,
+        "model": dict(model),
         "data": {"sequence_length": LENGTH, "source": str(source)},
         "steps": steps,
         "global_batch_size": SAMPLES,
@@ -108,12 +121,25 @@ def beside(placement: Placement, layout: str, config: TrainerConfig) -> Beside:
     return in_turns(placement, config, lambda: PlainRun(layout, config, placement))
 
 
-def in_turns(placement: Placement, config: TrainerConfig, other: Callable[[], OtherSide]) -> Beside:
+def busy_beside(placement: Placement, layout: str, config: TrainerConfig) -> Beside:
+    """Do as `beside` in processor time of a rank, which another load changes little."""
+    clock = time.process_time
+    run = partial(PlainRun, layout, config, placement, clock=clock)
+    return in_turns(placement, config, run, clock=clock)
+
+
+def in_turns(
+    placement: Placement,
+    config: TrainerConfig,
+    other: Callable[[], OtherSide],
+    *,
+    clock: Callable[[], float] = time.perf_counter,
+) -> Beside:
     """Train ours and the other side, which is made once the ranks have met."""
     torch.use_deterministic_algorithms(True)
     torch.utils.deterministic.fill_uninitialized_memory = False  # pyright: ignore[reportAttributeAccessIssue]
     join(placement, device=CPU)
-    turns = Turns(reporter=_reporter(config, placement), other=other())
+    turns = Turns(reporter=_reporter(config, placement), other=other(), clock=clock)
     with TieredCheckpointer(
         config=config, placement=placement, device=CPU, reporter=turns.reporter
     ) as checkpointer:
@@ -135,7 +161,15 @@ def in_turns(placement: Placement, config: TrainerConfig, other: Callable[[], Ot
 class PlainRun:
     """The plain script's side: its model and its samples, which are there before their time."""
 
-    def __init__(self, layout: str, config: TrainerConfig, placement: Placement) -> None:
+    def __init__(
+        self,
+        layout: str,
+        config: TrainerConfig,
+        placement: Placement,
+        *,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self.clock = clock
         model = plain.PlainDecoder(config.model, length=config.data.sequence_length)
         learning = dict(model.named_parameters())  # unlike the rotary tables, which are made
         weights = [part for part in slices_of(model) if part.name in learning]
@@ -161,10 +195,10 @@ class PlainRun:
         rate = learning_rate(step, self.config)
         torch.use_deterministic_algorithms(False)
         dist.barrier()
-        began = time.perf_counter()
+        began = self.clock()
         loss = self.step(inputs, targets, rate)
         dist.barrier()
-        seconds = time.perf_counter() - began
+        seconds = self.clock() - began
         torch.use_deterministic_algorithms(True)
         loss = plain.whole(loss)
         dist.all_reduce(loss)
@@ -178,6 +212,7 @@ class Turns:
 
     reporter: RunReporter
     other: OtherSide
+    clock: Callable[[], float]
     ours: list[float] = field(default_factory=list)
     theirs: list[float] = field(default_factory=list)
     losses: list[float] = field(default_factory=list)
@@ -187,12 +222,12 @@ class Turns:
         """Its loss is known; when the first began is not."""
         if self._began is not None:
             dist.barrier()
-            self.ours.append(time.perf_counter() - self._began)
+            self.ours.append(self.clock() - self._began)
         assert self.reporter.figures.loss is not None
         self.losses.append(self.reporter.figures.loss)
         self.theirs.append(self.other.turn(len(self.theirs)))
         dist.barrier()
-        self._began = time.perf_counter()
+        self._began = self.clock()
 
 
 def _reporter(config: TrainerConfig, placement: Placement) -> RunReporter:

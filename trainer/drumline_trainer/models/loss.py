@@ -49,6 +49,7 @@ class _ChunkedCrossEntropy(Function):
         # 0 below.
         words_N1 = targets_N.masked_fill(~counted_N, 0).unsqueeze(-1)
         chunks: list[tuple[Tensor, Tensor, Tensor]] = []
+        part_CV = logits_NV
         for logits_CV, words_C1 in _chunks(logits_NV, words_N1):
             part_CV = logits_CV.float()
             # The maximum is subtracted, so no exponential overflows.
@@ -60,45 +61,43 @@ class _ChunkedCrossEntropy(Function):
             # log(sum(exp(x - max))) - (x_target - max): the maximum cancels and is never added
             # back.
             chunks.append((largest_C, sums_C, sums_C.log() - of_target_C))
-        # A small batch is a single chunk, which is not copied.
-        joined = (torch.cat(parts) for parts in zip(*chunks, strict=True))
-        largest_N, sums_N, losses_N = chunks[0] if len(chunks) == 1 else joined
-        # Only [N] values are saved beside the logits. The probabilities are computed again in the
-        # backward pass.
-        ctx.save_for_backward(logits_NV, largest_N, sums_N, words_N1, counted_N)
+        # Only [N] values are saved beside the logits, and the exponentials are computed again in
+        # the backward pass. Those of a single fp32 chunk are saved instead of the logits, which
+        # they equal in size.
+        if len(chunks) == 1 and logits_NV.dtype is torch.float32:
+            ((_, sums_N, losses_N),) = chunks
+            ctx.save_for_backward(part_CV, None, sums_N, words_N1, counted_N)
+        else:
+            largest_N, sums_N, losses_N = (torch.cat(parts) for parts in zip(*chunks, strict=True))
+            ctx.save_for_backward(logits_NV, largest_N, sums_N, words_N1, counted_N)
         return losses_N.masked_fill_(~counted_N, 0)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        logits_NV, largest_N, sums_N, words_N1, counted_N = ctx.saved_tensors
+        values_NV, largest_N, sums_N, words_N1, counted_N = ctx.saved_tensors
         # Rows without a target get the factor 0. The incoming gradient may differ by row
         # (preferences).
         factors_N1 = (gradients[0] * counted_N).unsqueeze(-1)
-        largest_N1, sums_N1 = largest_N.unsqueeze(-1), sums_N.unsqueeze(-1)
+        if largest_N is None:  # the values are exponentials
+            return _gradient(values_NV / sums_N.unsqueeze(-1), words_N1, factors_N1), None
         # In the type of the logits, because it becomes the gradient of a product in that type.
-        parts = (
-            _gradient(*chunk).to(logits_NV.dtype)
-            for chunk in _chunks(logits_NV, largest_N1, sums_N1, words_N1, factors_N1)
-        )
-        if len(logits_NV) <= rows_of_chunk(logits_NV.shape[-1]):
-            return next(parts), None
-        gradient_NV = torch.empty_like(logits_NV)
-        for (place_CV,), part_CV in zip(_chunks(gradient_NV), parts, strict=True):
-            place_CV.copy_(part_CV)
+        gradient_NV = torch.empty_like(values_NV)
+        largest_N1, sums_N1 = largest_N.unsqueeze(-1), sums_N.unsqueeze(-1)
+        for place_CV, logits_CV, largest_C1, sums_C1, words_C1, factors_C1 in _chunks(
+            gradient_NV, values_NV, largest_N1, sums_N1, words_N1, factors_N1
+        ):
+            shares_CV = (logits_CV.float() - largest_C1).exp_().div_(sums_C1)
+            place_CV.copy_(_gradient(shares_CV, words_C1, factors_C1))
         return gradient_NV, None
 
 
-def _gradient(
-    logits_CV: Tensor, largest_C1: Tensor, sums_C1: Tensor, words_C1: Tensor, factors_C1: Tensor
-) -> Tensor:
-    """Return softmax(logits) - one_hot(target), times the incoming gradient, in fp32."""
-    part_CV = (logits_CV.float() - largest_C1).exp_()
-    part_CV.div_(sums_C1)
+def _gradient(shares_CV: Tensor, words_C1: Tensor, factors_C1: Tensor) -> Tensor:
+    """Turn softmax(logits) in place into its gradient: less one_hot(target), times the factors."""
     # One value is expanded to [C, 1]. Each row adds to one place of its own, so atomic adds have no
     # order.
-    minus_one_C1 = part_CV.new_full((), -1.0).expand(len(part_CV), 1)
-    part_CV.scatter_add_(-1, words_C1, minus_one_C1)
-    return part_CV.mul_(factors_C1)
+    minus_one_C1 = shares_CV.new_full((), -1.0).expand(len(shares_CV), 1)
+    shares_CV.scatter_add_(-1, words_C1, minus_one_C1)
+    return shares_CV.mul_(factors_C1)
 
 
 def _chunks(logits_NV: Tensor, *values: Tensor) -> Iterator[tuple[Tensor, ...]]:

@@ -72,6 +72,31 @@ def test_logits_are_never_whole_in_fp32(monkeypatch: pytest.MonkeyPatch) -> None
     assert 0 < largest.elements <= 4 * WORDS
 
 
+class Exponentials(TorchDispatchMode):
+    """Counts the elements whose exponential is computed."""
+
+    elements = 0
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        del types
+        if func.overloadpacket in (torch.ops.aten.exp, torch.ops.aten.exp_):
+            self.elements += args[0].numel()
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize(("rows", "times"), [(TOKENS, 1), (4, 2)])
+def test_exponentials_of_a_single_fp32_chunk_are_computed_once(
+    rows: int, times: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loss_rows, "CHUNK_ELEMENTS", rows * WORDS)
+    logits, targets = example(torch.float32)
+    with Exponentials() as counted:
+        token_losses_sum(logits, targets).backward()
+    assert counted.elements == times * TOKENS * WORDS
+
+
 def test_images_have_one_target_each() -> None:
     logits, labels = torch.randn(5, 10), torch.arange(5)
     torch.testing.assert_close(token_losses_sum(logits, labels), whole(logits, labels))
