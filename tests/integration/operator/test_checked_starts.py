@@ -147,6 +147,49 @@ def test_what_the_profile_of_a_pool_names_has_to_exist(
     assert preemptions(site, low) == 0
 
 
+@pytest.fixture
+def broken_webhook(site: Site) -> Iterator[str]:
+    """Yield a webhook that answers nothing about the pods of a namespace."""
+    selected = {"matchLabels": {"kubernetes.io/metadata.name": site.namespace}}
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"]}
+    webhook = {
+        "name": "policy.example.com",
+        "clientConfig": {"url": "https://127.0.0.1:1/"},
+        "rules": [{**rule, "resources": ["pods"]}],
+        "namespaceSelector": selected,
+        "sideEffects": "None",
+        "admissionReviewVersions": ["v1"],
+        "timeoutSeconds": 1,
+    }
+    site.kube.create(
+        {
+            "apiVersion": "admissionregistration.k8s.io/v1",
+            "kind": "ValidatingWebhookConfiguration",
+            "metadata": {"name": site.namespace},
+            "webhooks": [webhook],
+        }
+    )
+    yield site.namespace
+    site.kube.delete("validatingwebhookconfigurations", site.namespace)
+
+
+def test_a_start_that_cannot_be_checked_evicts_nobody_and_counts_as_nothing(
+    site: Site, low: str, broken_webhook: str
+) -> None:
+    spec: dict[str, Any] = {"nodes": 4, "gpusPerNode": 8, "priorityClassName": HIGH}
+    site.submit("high", template=TEMPLATE, **spec)
+
+    def says_why(job: Json | None) -> bool:
+        message = (job or {}).get("status", {}).get("message") or ""
+        return "could not be checked" in message
+
+    assert "failedStarts" not in site.wait("high", says_why)["status"]
+    assert preemptions(site, low) == 0
+    site.kube.delete("validatingwebhookconfigurations", broken_webhook)
+    site.wait("high", phase_is("Running"))
+    assert preemptions(site, low) == 1
+
+
 def test_the_pods_of_roles_are_tried_too(site: Site, low: str) -> None:
     limits = [{"type": "Container", "max": {"memory": "8Gi"}}]
     site.kube.create(named(site, "LimitRange", {"limits": limits}))
