@@ -123,7 +123,6 @@ def test_volumes_without_a_common_node_are_named_together(
     ("mode", "users", "drivers", "expected"),
     [
         ("ReadWriteOnce", ("n2",), (), ["n2"]),
-        ("ReadWriteOnce", ("n1", "n2"), (), ["n1"]),
         ("ReadWriteOnce", (), (), ["n1"]),
         ("ReadWriteMany", ("n2",), (), ["n1"]),
         ("ReadWriteOnce", ("n2",), (False,), ["n1"]),
@@ -146,6 +145,27 @@ def test_a_claim_with_read_write_once_is_used_on_the_node_of_its_user(  # noqa: 
     )
     pods = (a_user(node, "data") for node in users)
     assert decided(tmp_path, capsys, claim, volume, *objects, *pods)["nodes"] == expected
+
+
+def test_a_claim_with_users_on_several_nodes_serves_several(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    claim = a_claim(volumeName="pv-1")
+    claim["spec"]["accessModes"] = ["ReadWriteOnce"]
+    pods = [a_user(node, "data") for node in ("n1", "n2")]
+    assert decided(tmp_path, capsys, claim, *pods, nodes=2)["verdict"] == "Placed"
+    assert decided(tmp_path, capsys, claim, pods[0], nodes=2)["verdict"] == "Waits"
+
+
+def test_a_job_whose_selector_names_no_node_evicts_nobody(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    low = a_job("low", nodes=2, status=placed_on("n1", "n2"))
+    fields: Json = {"nodeSelector": {"none": "such"}, "priorityClassName": "high"}
+    site = (*SITE[:-1], a_queue(64), a_class("high", 9))
+    objects = (*site, low, a_job("high", nodes=2, **fields))
+    waits = verdicts(capsys, "-f", written(tmp_path, *objects))["team/high"]
+    assert (waits["verdict"], waits["reason"]) == ("Waits", "NodesUnavailable")
 
 
 @pytest.mark.parametrize("source", ["nfs", "hostPath", "local"])
