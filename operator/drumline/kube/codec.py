@@ -195,6 +195,7 @@ def _pod_view(wire_pod: builtin.PlacedPod) -> PodView:
         # A nomination of a bound pod is stale: its requests already count on its node.
         nominated_node="" if spec.node_name else sys.intern(status.nominated_node_name or ""),
         deletion_time=metadata.deletion_timestamp or "",
+        grace_seconds=metadata.deletion_grace_period_seconds or 0,
         # Finalizers matter only in messages about a pod that does not go away.
         finalizers=_finalizers(metadata) if metadata.deletion_timestamp else (),
         # A false DisruptionTarget is history: the eviction was withdrawn.

@@ -16,7 +16,13 @@ from typing import Final
 
 from drumline.kube.quantity import CPU, amount
 from drumline_api.base import POD_CLAIM_CHANNEL, RESOURCE_CHANNEL
-from drumline_api.objects.builtin import Container, PodSpec, PodStatus, Quantities
+from drumline_api.objects.builtin import (
+    Container,
+    ContainerStatus,
+    PodSpec,
+    PodStatus,
+    Quantities,
+)
 from drumline_api.resource_names import is_gpu
 
 MOST_RESOURCES: Final = 64
@@ -101,7 +107,8 @@ def _held(spec: PodSpec, status: PodStatus) -> Amounts:
     seen = {each.name: each for each in (status.container_statuses or ())}
     seen |= {each.name: each for each in (status.init_container_statuses or ())}
     # The common case: no resize is pending, and the sum needs no second pass.
-    if not any(each.allocated_resources or each.resources for each in seen.values()):
+    whole = _taken(status) if spec.resources is not None else {}
+    if not whole and not any(each.allocated_resources or each.resources for each in seen.values()):
         return _sum(spec, _requests)
     infeasible = any(
         (each.type, each.status, each.reason) == ("PodResizePending", "True", "Infeasible")
@@ -112,17 +119,32 @@ def _held(spec: PodSpec, status: PodStatus) -> Amounts:
         shown = seen.get(container.name)
         if shown is None or not (shown.allocated_resources or shown.resources):
             return container.resources.requests
-        most = _parsed(container.resources.requests)
-        taken = _parsed(shown.allocated_resources)
-        _raise_to(taken, _parsed(shown.resources.requests if shown.resources else None))
-        if infeasible:
-            most |= taken
-        else:
-            _raise_to(most, taken)
+        most = _with_taken(
+            _parsed(container.resources.requests), _taken(shown), infeasible=infeasible
+        )
         # CPU is in thousandths here, and `_sum` parses quantities. The suffix keeps the unit.
         return {name: f"{count}m" if name == CPU else count for name, count in most.items()}
 
-    return _sum(spec, held)
+    together = _sum(spec, held)
+    # Only requests of the pod as a whole: otherwise the status has the sum over its containers.
+    wanted = _parsed(spec.resources.requests) if spec.resources is not None else {}
+    taken = {name: count for name, count in whole.items() if name in wanted}
+    return _with_taken(together, taken, infeasible=infeasible)
+
+
+def _taken(shown: ContainerStatus | PodStatus) -> Amounts:
+    """Return the larger of the allocated and the actuated requests."""
+    taken = _parsed(shown.allocated_resources)
+    _raise_to(taken, _parsed(shown.resources.requests if shown.resources else None))
+    return taken
+
+
+def _with_taken(wanted: Amounts, taken: Amounts, *, infeasible: bool) -> Amounts:
+    """Return what is held: the larger amount, or what was taken if a resize is infeasible."""
+    if infeasible:
+        return wanted | taken
+    _raise_to(wanted, taken)
+    return wanted
 
 
 def channel_claim(status: PodStatus) -> str:

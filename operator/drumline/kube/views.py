@@ -144,6 +144,7 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         terminating: Whether its deletion was requested: its resources are still held.
         nominated_node: Where its scheduler keeps room for it while it is not bound.
         deletion_time: When the grace period ends (RFC 3339), empty while not terminating.
+        grace_seconds: The whole grace period of a pod whose deletion was requested.
         finalizers: What holds the object of a pod whose deletion was requested.
         group: The group of pods that its scheduler places together, empty if it has none.
         claims: The PersistentVolumeClaims that it mounts, those of its own made claims among them.
@@ -176,6 +177,7 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     terminating: bool = False
     nominated_node: str = ""
     deletion_time: str = ""
+    grace_seconds: int = 0
     finalizers: tuple[str, ...] = ()
     disruption_reason: str = ""
     # The scheduler's sum is stored, not the containers: it is read far more often than it changes.

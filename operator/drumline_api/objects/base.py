@@ -49,6 +49,7 @@ class Metadata(ObjectMetadata, frozen=True):
     resource_version: str = ""
     generation: int = 0
     deletion_timestamp: str | None = None
+    deletion_grace_period_seconds: int | None = None
     finalizers: list[str] | None = None
     annotations: dict[str, str] | None = None
     owner_references: list[OwnerReference] | None = None

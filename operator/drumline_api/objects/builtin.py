@@ -224,6 +224,8 @@ class PodStatus(ObjectPart, frozen=True):
     container_statuses: list[ContainerStatus] | None = None
     init_container_statuses: list[ContainerStatus] | None = None
     resource_claim_statuses: list[PodClaimStatus] | None = None
+    allocated_resources: Quantities | None = None
+    resources: ResourceRequirements | None = None
 
 
 class TemplateOfPods(ObjectPart, frozen=True):

@@ -99,6 +99,28 @@ def test_a_resize_that_never_fits_does_not_fill_the_node(reason: str, expected: 
     assert pod_requests(spec, status) == {"memory": expected << 30}
 
 
+@pytest.mark.parametrize(
+    ("wanted", "reason", "expected"),
+    [("5Gi", "", 900), ("990Gi", "Deferred", 990), ("990Gi", "Infeasible", 900)],
+)
+def test_a_resize_of_the_pod_as_a_whole_counts_like_one_of_a_container(
+    wanted: str, reason: str, expected: int
+) -> None:
+    raw = {"containers": [_asks(memory="1Gi")], "resources": {"requests": {"memory": wanted}}}
+    pending = {"type": "PodResizePending", "status": "True", "reason": reason}
+    status: dict[str, Any] = {
+        "allocatedResources": {"memory": "800Gi", "cpu": "7"},
+        "resources": {"requests": {"memory": "900Gi"}},
+        "conditions": [pending],
+    }
+    held = pod_requests(msgspec.convert(raw, PodSpec), msgspec.convert(status, PodStatus))
+    assert held == {"memory": expected << 30}
+    # Without requests of the pod as a whole the status has sums over its containers.
+    del raw["resources"]
+    alone = pod_requests(msgspec.convert(raw, PodSpec), msgspec.convert(status, PodStatus))
+    assert alone == {"memory": 1 << 30}
+
+
 def test_limits_are_summed_as_requests_are() -> None:
     def limited(cpu: str) -> dict[str, Any]:
         return {"name": "any", "resources": {"limits": {"cpu": cpu}}}

@@ -91,6 +91,8 @@ class NodeCache:
         self._overdue_seconds = overdue_seconds
         self._expected_since: dict[str, float] = {}
         """Time since which a pod should have been deleted, by uid."""
+        self._leaves_at: dict[str, float] = {}
+        """End of the grace period of a pod whose deletion was seen, by uid."""
         self.runtime_classes = RuntimeClassCache()
         """Requirements of the pools' RuntimeClasses."""
         self.labels: dict[str, Mapping[str, str]] = {}
@@ -127,12 +129,15 @@ class NodeCache:
     def on_pod(self, old: PodView | None, new: PodView | None) -> None:
         """Process an event of a pod, of any owner."""
         self._nominate(old, new)
+        leaves_at = self._end_seen(old, new)
         if old is not None:
             self._remove(old)
         # A finished pod holds nothing, although its object may stay for days.
         if new is not None and new.node_name and not new.finished:
             self._pods[new.node_name][new.uid] = new
             self._values.pop(new.node_name, None)
+            if leaves_at is not None:
+                self._leaves_at[new.uid] = leaves_at
             self.volumes.on_pod(None, new)
             if new.group:
                 self.groups.setdefault((new.namespace, new.group), {})[new.uid] = new
@@ -147,9 +152,22 @@ class NodeCache:
                 if not group:
                     self.groups.pop((pod.namespace, pod.group), None)
             self._expected_since.pop(pod.uid, None)
+            self._leaves_at.pop(pod.uid, None)
             if not pods:
                 del self._pods[pod.node_name]
         self._values.pop(pod.node_name, None)
+
+    def _end_seen(self, old: PodView | None, new: PodView | None) -> float | None:
+        """Return the end of a pod's grace period on this clock; None if its begin was not seen.
+
+        The clock of the API server may differ.
+        """
+        if old is None or new is None or old.uid != new.uid or not new.terminating:
+            return None
+        before = self._leaves_at.get(new.uid)
+        if old.terminating and (before is None or old.grace_seconds == new.grace_seconds):
+            return before
+        return min(self._clock() + new.grace_seconds, inf if before is None else before)
 
     def _nominate(self, old: PodView | None, new: PodView | None) -> None:
         """Record on which node another scheduler reserves resources for an unbound pod."""
@@ -431,7 +449,7 @@ class NodeCache:
         The API server may reject the deletion of a pod that is not deleted yet.
         """
         if pod.deletion_time:
-            end = seconds_of(pod.deletion_time)
+            end = self._leaves_at.get(pod.uid, seconds_of(pod.deletion_time))
         else:
             end = self._expected_since.setdefault(pod.uid, self._clock())
         return inf if end is None else end + self._overdue_seconds

@@ -6,10 +6,11 @@ agents reported last.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
+from drumline.controller.nodes.nodes import LONGEST_GRACE_SECONDS
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.members import base_size, lost_positions, members_of
 from drumline.lifecycle.model.observed import PodFacts
@@ -20,6 +21,8 @@ from drumline_api.conditions import DisruptionKind, Phase
 from drumline_contract import Progress
 from drumline_scheduler.model import Admitted, Gang, at_size, parts_of
 
+_EVICTIONS: Final = (DisruptionKind.PREEMPTION, DisruptionKind.QUEUE_STOPPED, DisruptionKind.IDLE)
+"""Kinds of disruptions that make a whole job leave."""
 RISK_SHARE: Final = 0.1
 """Largest error of the stored work at risk, as a fraction, besides the passed time."""
 
@@ -86,7 +89,7 @@ def admitted_of(
     *,
     gang: Gang,
     positions: MemberPositions,
-    pods: Iterable[PodFacts],
+    pods: Collection[PodFacts],
     progress: Progress | None,
     now: float,
     leaving_since: float | None = None,
@@ -117,7 +120,7 @@ def admitted_of(
         lost=positions.lost,
         leaving=leaving,
         departs=_departs(job),
-        leaves_by=_leaves_by(job, since=leaving_since),
+        leaves_by=_leaves_by(job, pods=pods, since=leaving_since),
         preempted_at=tuple(map(parse_timestamp, status.preempted_at or ())),
         admitted_at=parse_timestamp(status.admitted_at) if status.admitted_at else job.created_at,
         ends_at=parse_timestamp(status.expected_end) if status.expected_end else None,
@@ -194,8 +197,9 @@ def counted_members(pods: Iterable[PodFacts]) -> frozenset[tuple[int, int, str]]
 def _is_leaving(job: Job) -> bool:
     """Return whether the whole gang is evicted, suspended or deleted."""
     disruption = job.status.disruption
-    kinds = (DisruptionKind.PREEMPTION, DisruptionKind.QUEUE_STOPPED, DisruptionKind.IDLE)
-    evicted = disruption is not None and disruption.kind in kinds and disruption.indices is None
+    evicted = (
+        disruption is not None and disruption.kind in _EVICTIONS and disruption.indices is None
+    )
     return evicted or job.spec.suspend or job.deleting
 
 
@@ -206,14 +210,22 @@ def is_leaving(job: Job) -> bool:
     return shrinks or _is_leaving(job)
 
 
-def _leaves_by(job: Job, *, since: float | None) -> float | None:
-    """Return when it must have left: the deadline of its eviction, or when it was seen to leave."""
+def _leaves_by(job: Job, *, pods: Collection[PodFacts], since: float | None) -> float | None:
+    """Return when it must have left, or None if it stays.
+
+    It is the deadline of its eviction, or the time when it was seen to leave. Pods that are being
+    deleted already have their grace period, of up to an hour. The deadline of another disruption,
+    such as a maintenance that is days away, says nothing about a suspended or deleted job.
+    """
     if not is_leaving(job):
         return None
-    disruption = job.status.disruption
-    if disruption is None or disruption.deadline is None:
-        return since
-    return parse_timestamp(disruption.deadline)
+    disruption, due = job.status.disruption, since
+    if disruption is not None and disruption.deadline and disruption.kind in _EVICTIONS:
+        due = parse_timestamp(disruption.deadline)
+    if due is None:
+        return None
+    ends = (pod.terminates_by for pod in pods if pod.terminates_by and pod.holds_node)
+    return max((due, *(end for end in ends if end <= due + LONGEST_GRACE_SECONDS)))
 
 
 def _departs(job: Job) -> bool:

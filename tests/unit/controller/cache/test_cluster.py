@@ -99,6 +99,8 @@ def test_a_place_is_reserved_until_its_pod_is_shown_and_after_it_has_ended(
         ({}, None, None),
         ({}, {"kind": "Preemption", "deadline": timestamp(NOW + 300)}, NOW + 300),
         ({"suspend": True}, None, NOW),
+        # A maintenance that is days away is no deadline of a suspended job.
+        ({"suspend": True}, {"kind": "Maintenance", "deadline": timestamp(NOW + 9e5)}, NOW),
     ],
 )
 def test_a_gang_that_leaves_has_a_moment_by_which_it_should_have(
@@ -113,6 +115,18 @@ def test_a_gang_that_leaves_has_a_moment_by_which_it_should_have(
         (held,) = state.scheduling.snapshot(now=now).admitted
         seen.append(held.leaves_by)
     assert seen == [expected, expected]
+
+
+@pytest.mark.parametrize(("grace", "expected"), [(300, NOW + 300), (9e6, NOW)])
+def test_a_gang_has_the_grace_period_of_its_pods_to_leave(
+    state: ClusterCache, grace: float, expected: float
+) -> None:
+    """Otherwise others would be evicted while it still saves."""
+    state.on_job(None, job_view(status=assignment("node-0"), suspend=True, nodes=1))
+    ends = timestamp(NOW + grace)
+    state.on_pod(None, pod_view(node_name="node-0", terminating=True, deletion_time=ends))
+    (held,) = state.scheduling.snapshot(now=NOW).admitted
+    assert held.leaves_by == expected
 
 
 def test_a_write_of_ours_is_seen_before_the_watch_shows_it(state: ClusterCache) -> None:

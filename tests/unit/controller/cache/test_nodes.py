@@ -187,6 +187,30 @@ def test_a_pod_that_should_have_been_gone_is_overdue_without_an_event(
     assert only(nodes).overdue.gpus == 0
 
 
+@pytest.mark.parametrize("skew", [-3000.0, 0.0, 1200.0])
+def test_the_clock_of_the_api_server_decides_nothing_about_a_deletion_that_was_seen(
+    nodes: NodeCache, clock: Clock, skew: float
+) -> None:
+    """Otherwise a pod in its grace period would be overdue, and others evicted in its place."""
+    ends = pod_view(
+        terminating=True, deletion_time=timestamp(clock.now + skew + 600), grace_seconds=600
+    )
+    nodes.on_pod(pod_view(), ends)
+    clock.now += 600 + OVERDUE_SECONDS - 1
+    assert (only(nodes).terminating.gpus, only(nodes).overdue.gpus) == (2, 0)
+    clock.now += 1
+    assert only(nodes).overdue.gpus == 2
+    # Deleted once more, at once: the shorter period counts.
+    fresh = pod_view(uid="u2")
+    late = structs.replace(ends, uid="u2")
+    nodes.on_pod(ends, None)
+    nodes.on_pod(None, fresh)
+    nodes.on_pod(fresh, late)
+    nodes.on_pod(late, structs.replace(late, grace_seconds=0))
+    clock.now += OVERDUE_SECONDS
+    assert only(nodes).overdue.gpus == 2
+
+
 def test_a_pod_that_hangs_is_named_with_what_holds_it(nodes: NodeCache, clock: Clock) -> None:
     ends = pod_view(terminating=True, deletion_time=timestamp(clock.now), finalizers=("x/y",))
     nodes.on_pod(pod_view(), ends)
