@@ -21,7 +21,7 @@ later.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import NamedTuple
@@ -103,13 +103,23 @@ class GatedPods:
             self._pods[after][new.uid] = new
         return bool(keys)
 
+    def single(self, pod: PodView) -> PodGroup | None:
+        """Return the value of a pod that waits alone; None for pods of groups and other pods."""
+        key = _key(pod)
+        if key is None or not key.uid:
+            return None
+        return self._known(key, self._pods[key])
+
     def groups(self) -> Iterable[PodGroup]:
         """Yield all groups. O(groups), and O(pods) of those that changed."""
         for key, pods in self._pods.items():
-            known = self._groups.get(key)
-            if known is None:
-                known = self._groups[key] = _group(key, sorted(pods.values(), key=_by_name))
-            yield known
+            yield self._known(key, pods)
+
+    def _known(self, key: GroupKey, pods: Mapping[str, PodView]) -> PodGroup:
+        known = self._groups.get(key)
+        if known is None:
+            known = self._groups[key] = _group(key, sorted(pods.values(), key=_by_name))
+        return known
 
 
 def _key(pod: PodView) -> GroupKey | None:

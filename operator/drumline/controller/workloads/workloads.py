@@ -137,7 +137,11 @@ class Workloads:
         """Process an event and return whether the waiting workloads may have changed."""
         covered = [pod if pod and self._scope.covers(pod.namespace) else None for pod in (old, new)]
         of_workload = self._suspended.on_pod(*covered)
-        return self._gated.on_pod(*covered) or of_workload
+        is_gated = self._gated.on_pod(*covered)
+        group = self._gated.single(covered[1]) if is_gated and covered[1] is not None else None
+        if group is not None and group.workload is not None:
+            self._convert(group.workload, group.pods)
+        return is_gated or of_workload
 
     def on_workload(
         self, resource: Resource, old: WorkloadView | None, new: WorkloadView | None
@@ -153,11 +157,15 @@ class Workloads:
             each if each and self._scope.covers(each.namespace) else None for each in (old, new)
         ]
         self._suspended.on_workload(resource, *covered)
-        # Convert it now, so that a cycle after many events has little to convert.
         waiting = self._suspended.waiting_with(new.uid) if new is not None else None
-        if waiting is not None and self._made_with == self._facts():
-            parts = list(self._parts_of(waiting, {}, before=self._parts))
-            self._converted[waiting.uid] = (waiting, parts)
+        if waiting is not None:
+            self._convert(waiting, {})
+
+    def _convert(self, workload: ForeignWorkload, pods: Mapping[str, tuple[PodView, ...]]) -> None:
+        """Convert a workload now, so that a cycle after many events has little to convert."""
+        if self._made_with == self._facts():
+            parts = list(self._parts_of(workload, pods, before=self._parts))
+            self._converted[workload.uid] = (workload, parts)
 
     def pending(self) -> list[Gang]:
         """Return the gangs of waiting workloads. The same objects while nothing changes."""
