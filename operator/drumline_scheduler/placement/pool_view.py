@@ -131,6 +131,8 @@ class PoolView:
         whole = part(kept)
         if not reserved:
             return whole, None, whole
+        if len(reserved) == len(kept):
+            return whole, whole, Allocation(gang=gang, places={}, amounts={})
         return whole, part(reserved), part([i for i in kept if i not in admitted.reserved])
 
     def distinct(self, amounts: Sequence[Vector]) -> DistinctCapacities:

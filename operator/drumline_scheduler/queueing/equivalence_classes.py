@@ -61,7 +61,7 @@ def _key(gang: Gang) -> Hashable:
         gang.slices,
         gang.balanced_level,
         gang.roles,
-        tuple(sorted(gang.selector.items())),
+        frozenset(gang.selector.items()),
         gang.affinity,
         gang.volumes,
         gang.tolerations,

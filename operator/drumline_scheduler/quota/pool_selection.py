@@ -15,6 +15,7 @@ then by name.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 
 from drumline_api.resource_names import is_device, is_network_device
 from drumline_scheduler.decisions import BlockReason
@@ -38,6 +39,8 @@ class PoolSelector:
         self._quota = quota
         self._open: dict[tuple[object, ...], tuple[str, ...]] = {}
         """Names of usable pools, by queue and by everything of a gang that concerns pools."""
+        self._not_allowed: dict[tuple[tuple[str, ...], tuple[str, ...], int], Rejection] = {}
+        """Rejections because of devices, by pools, devices and GPUs of a gang."""
         self._selected: dict[int, tuple[Gang, Queue, tuple[str, ...]]] = {}
         """Usable pools by identity of a gang, which is asked about several times in a row."""
 
@@ -103,9 +106,12 @@ class PoolSelector:
         # The most specific reason first: devices, type and price, missing pools, partitions, quota.
         usable = self._usable(gang, queue=queue)
         if usable:
+            key = (tuple(pool.name for pool in usable), _devices(gang), gang.gpus)
+            if key in self._not_allowed:
+                return self._not_allowed[key]
             charged = [pool for pool in usable if not uncharged_devices(gang, pool)]
             if not charged:
-                return _not_allowed(gang, usable)
+                return self._not_allowed.setdefault(key, _not_allowed(gang, usable))
             return not_accepted(charged, gang=gang, queue=queue)
         known = sorted(self._pools.keys() & set(names or queue.nominal))
         if names and not known:
@@ -137,17 +143,25 @@ def uncharged_devices(gang: Gang, pool: Pool) -> tuple[str, ...]:
 
     The pool's own GPUs count in the quota. Another name of the same chips would not.
     """
+    devices = _devices(gang)
+    if not devices:
+        return ()
     counted = {pool.gpu_resource, *pool.partitions} if pool.partitions else set[str]()
     return tuple(
         name
-        for name in _devices(gang)
+        for name in devices
         if name not in pool.auxiliary and name not in counted and not is_network_device(name)
     )
 
 
 def _devices(gang: Gang) -> tuple[str, ...]:
     pods = (gang.per_pod, *(role.per_pod for role in gang.roles))
-    names = {name for pod in pods for name, _ in pod.extended}
+    names = frozenset(name for pod in pods for name, _ in pod.extended)
+    return _devices_among(names) if names else ()
+
+
+@lru_cache(maxsize=256)
+def _devices_among(names: frozenset[str]) -> tuple[str, ...]:
     return tuple(sorted(filter(is_device, names)))
 
 
