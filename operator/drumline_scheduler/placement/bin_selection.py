@@ -79,13 +79,31 @@ def fewest(*, mix: RoleMix, bins: Sequence[Bin], target: int, pods: int) -> list
     """
     # Try a small table first, then one over all bins. `dict.fromkeys` drops the repeated size.
     for most in dict.fromkeys((min(_FEW, len(bins)), len(bins))):
-        if _steps(mix=mix, bins=bins, most=most) > MOST_STEPS:
+        if steps_of(mix=mix, bins=bins, most=most) > MOST_STEPS:
             return divided(mix=mix, bins=bins, target=target, pods=pods)
         table = _Table(mix=mix, bins=bins, most=most)
         enough = np.flatnonzero(table.holds[:, target] >= pods)
         if enough.size:
             return table.walk_back(count=int(enough[0]), target=target)
     return None
+
+
+def fewest_used(*, mix: RoleMix, bins: Sequence[Bin], target: int, pods: int, most: int) -> int:
+    """Return the number of bins that `fewest` would use; more than `most` if they do not suffice.
+
+    Args:
+        mix: the role pods.
+        bins: the bins in the order of preference.
+        target: index of the combination of role pods.
+        pods: number of main pods.
+        most: largest number of bins that matters.
+    """
+    if steps_of(mix=mix, bins=bins, most=most) > MOST_STEPS:
+        choices = divided(mix=mix, bins=bins, target=target, pods=pods)
+        return most + 1 if choices is None else sum(each.option.counts for each in choices)
+    table = _Table(mix=mix, bins=bins, most=most)
+    enough = np.flatnonzero(table.holds[:, target] >= pods)
+    return int(enough[0]) if enough.size else most + 1
 
 
 def cheapest(*, mix: RoleMix, bins: Sequence[Bin], target: int, most: int) -> list[BinChoice]:
@@ -97,7 +115,7 @@ def cheapest(*, mix: RoleMix, bins: Sequence[Bin], target: int, most: int) -> li
         target: index of the combination of role pods.
         most: largest number of bins.
     """
-    if _steps(mix=mix, bins=bins, most=most) > MOST_STEPS:
+    if steps_of(mix=mix, bins=bins, most=most) > MOST_STEPS:
         return divided(mix=mix, bins=bins, target=target) or []
     table = _Table(mix=mix, bins=bins, most=most)
     return table.walk_back(count=int(np.argmax(table.holds[:, target])), target=target)
@@ -180,7 +198,7 @@ def _most(bin_: Bin, *, size: int) -> Counts:
     return most
 
 
-def _steps(*, mix: RoleMix, bins: Sequence[Bin], most: int) -> int:
+def steps_of(*, mix: RoleMix, bins: Sequence[Bin], most: int) -> int:
     """Return the number of sums that a table compares."""
     return len(bins) * (most + 1) * mix.pairs
 
@@ -191,7 +209,7 @@ class _Table:
     def __init__(self, *, mix: RoleMix, bins: Sequence[Bin], most: int) -> None:
         self._mix = mix
         self._bins = bins
-        spend(_steps(mix=mix, bins=bins, most=most))
+        spend(steps_of(mix=mix, bins=bins, most=most))
         self._before: list[Counts] = []
         """Table by bin, without this bin and the bins behind it."""
         self.holds = np.full((most + 1, len(mix.combinations)), NEVER, dtype=np.int64)

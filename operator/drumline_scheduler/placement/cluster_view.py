@@ -42,6 +42,8 @@ _MAX_ENTRIES: Final = 2000
 _MAX_CELLS: Final = 8_000_000
 """Numbers in the frontiers of all capacities (some 100 MB) above which all frontiers are dropped.
 """
+_COUNTED_AFTER: Final = 4
+"""Number of new capacities with roles after which the frontiers are counted."""
 
 Kept = tuple[tuple[int, str], ...]
 
@@ -125,6 +127,8 @@ class ClusterView:
         self._attaching: dict[tuple[str, str], set[str]] = {}
         """Volumes that gangs of this cycle attach beside those of the snapshot, by node and CSI
         driver."""
+        self._uncounted = 0
+        """Capacities with roles since frontiers were counted."""
         self._latest: Search | None = None
         """One gang is searched for several times in a row: for nodes, reasons and remedies."""
 
@@ -277,7 +281,14 @@ class ClusterView:
         return self.shapes[key]
 
     def _bound_frontiers(self) -> None:
-        """Drop the frontiers once they use too much memory. They are computed again when needed."""
+        """Drop the frontiers once they use too much memory. They are computed again when needed.
+
+        They are counted once for some new capacities.
+        """
+        self._uncounted += 1
+        if self._uncounted < _COUNTED_AFTER:
+            return
+        self._uncounted = 0
         with_roles = [
             capacity
             for capacity in (*self.shapes.values(), *self._idle.values())

@@ -122,6 +122,17 @@ class CapacityIndex:
             return np.full_like(most, NO_ROOM)
         return self._confined(demand=demand, depth=depth, most=most, rooms=rooms)
 
+    def may_hold(self, *, demand: Demand, depth: int) -> bool:
+        """Return whether a domain of a depth may hold a demand. False is certain, True is not.
+
+        Main pods alone are counted, which costs little.
+        """
+        if demand.anchors or not any(demand.roles):
+            return True
+        self.index.catch_up()
+        slots = self.index.slots_in_slices(demand.slice_levels)[depth]
+        return bool(slots.size and slots.max() >= demand.pods)
+
     def _beside_roles(self, *, demand: Demand, depth: int) -> Counts:
         if not self.is_exact(demand):
             return self.in_order(demand).most(depth)
@@ -244,6 +255,8 @@ def best_domain(*, capacity: CapacityIndex, demand: Demand, depth: int) -> int |
         depth: level of the topology tree. 0 is the whole pool.
     """
     index = capacity.index
+    if not capacity.may_hold(demand=demand, depth=depth):
+        return None
     most = capacity.most(demand=demand, depth=depth)
     ids = candidates(index=index, demand=demand, depth=depth)
     ids = ids[most[ids] >= demand.pods]

@@ -331,8 +331,15 @@ class Frontiers:
         for depth in range(self._index.tree.leaf_depth, -1, -1):
             ids = list(dirty)
             wholes = self.mix.fold([self._parts(depth, identity) for identity in ids])
+            # Equal domains share a frontier, so it is rounded once.
+            known: dict[tuple[int, int, bool], Frontier] = {}
             for identity, whole in zip(ids, wholes, strict=True):
-                self._rows[depth][identity] = self._whole(depth, identity, whole or self._closed)
+                taken = self.anchored_in(depth, identity)
+                key = id(whole), taken, bool(self._index.tree.known[depth][identity])
+                row = known.get(key)
+                if row is None:
+                    row = known[key] = self._whole(depth, identity, whole or self._closed)
+                self._rows[depth][identity] = row
             if depth:
                 dirty = {self._parent(depth, identity) for identity in dirty}
 

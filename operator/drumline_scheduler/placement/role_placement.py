@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from drumline_scheduler.placement.bin_selection import (
     Bin,
@@ -19,10 +20,16 @@ from drumline_scheduler.placement.bin_selection import (
     bin_of_domain,
     cheapest,
     fewest,
+    fewest_used,
+    steps_of,
 )
 from drumline_scheduler.placement.frontier import Frontier, Frontiers
 from drumline_scheduler.placement.packing import Packer, neighbours
 from drumline_scheduler.placement.slots import SlotIndex
+
+MOST_BALANCE_STEPS: Final = 1 << 22
+"""Largest number of sums that are compared to make the shares of domains more even. Beyond it,
+shares are less even than they could be."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,28 +98,35 @@ class RolePlacer:
             for key in parts_of
         }
 
-        def share_out(low: int, high: int) -> list[BinChoice]:
+        def bins(low: int, high: int) -> list[Bin]:
             parts: list[Bin] = []
             for (frontier, labelled), ids in parts_of.items():
                 options = alone[frontier, labelled]
                 if labelled:
                     options = [*options, *_main_options(frontier, low=low * unit, high=high * unit)]
                 parts += [Bin(identity=i, options=options) for i in ids]
-            parts.sort(key=lambda part: part.identity)
-            mix = self.frontiers.mix
-            return fewest(mix=mix, bins=parts, target=target, pods=pods) or []
+            return sorted(parts, key=lambda part: part.identity)
 
-        def used(low: int, high: int) -> int:
-            return sum(share.option.counts for share in share_out(low, high))
+        def share_out(low: int, high: int) -> list[BinChoice]:
+            return fewest(mix=mix, bins=bins(low, high), target=target, pods=pods) or []
 
         # 1. The fewest domains that hold the pods, without a bound on the shares.
-        need = pods // unit
-        count = used(1, need)
+        mix, need = self.frontiers.mix, pods // unit
+        widest = bins(1, need)
+        first = fewest(mix=mix, bins=widest, target=target, pods=pods) or []
+        count = sum(share.option.counts for share in first)
         if not count or pods % unit or (count > 1 and not self.packer.balances(domain[0])):
             return False
         # 2. Raise the smallest share, then lower the largest, while the same number is enough.
-        low = _last(range(1, need // count + 1), lambda n: used(n, need) == count)
-        high = need - _last(range(need - low + 1), lambda n: used(low, need - n) == count)
+        tries = Tries(MOST_BALANCE_STEPS // steps_of(mix=mix, bins=widest, most=count))
+
+        def suffices(low: int, high: int) -> bool:
+            parts = bins(low, high)
+            used = fewest_used(mix=mix, bins=parts, target=target, pods=pods, most=count)
+            return used == count
+
+        low = _last(range(1, need // count + 1), lambda n: suffices(n, need), tries=tries)
+        high = need - _last(range(need - low + 1), lambda n: suffices(low, need - n), tries=tries)
         # 3. Give each domain the smallest share, and distribute the
         # remaining pods up to the largest.
         left = pods - count * low * unit
@@ -233,10 +247,24 @@ def _main_options(frontier: Frontier, *, low: int, high: int) -> Sequence[BinOpt
     ]
 
 
-def _last(numbers: Sequence[int], holds: Callable[[int], bool]) -> int:
-    """Return the last number of the prefix for which `holds` is true; at worst the first number."""
+@dataclass(slots=True)
+class Tries:
+    """Number of further tries."""
+
+    left: int
+
+
+def _last(numbers: Sequence[int], holds: Callable[[int], bool], *, tries: Tries) -> int:
+    """Return the last number of the prefix for which `holds` is true; at worst the first number.
+
+    Args:
+        numbers: the numbers.
+        holds: whether a number belongs to the prefix. It does not need to hold for the first one.
+        tries: calls of `holds` that are left. Without any, an earlier number is returned.
+    """
     low, high = 0, len(numbers) - 1
-    while low < high:
+    while low < high and tries.left:
+        tries.left -= 1
         middle = (low + high + 1) // 2
         low, high = (middle, high) if holds(numbers[middle]) else (low, middle - 1)
     return numbers[low]

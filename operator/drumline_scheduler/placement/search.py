@@ -118,13 +118,15 @@ class Search:
         """Return whether a domain can hold the pods now."""
         if self.variants[-1].fixed:
             return bool(self.roomy((identity,)))
+        if not self.capacity.may_hold(demand=self.demand, depth=self.depth):
+            return False
         most = self.capacity.most(demand=self.demand, depth=self.depth)
         return bool(most[identity] >= self.demand.pods)
 
     def roomy(self, ids: Iterable[int]) -> list[int]:
         """Return those of these domains that can hold the pods now."""
         with self._fixed_placed(self.variants[-1]) as fits:
-            if not fits:
+            if not (fits and self.capacity.may_hold(demand=self.demand, depth=self.depth)):
                 return []
             most = self.capacity.most(demand=self.demand, depth=self.depth)
             return [identity for identity in ids if most[identity] >= self.demand.pods]
@@ -132,7 +134,7 @@ class Search:
     def has_room(self) -> bool:
         """Return whether any domain that the gang may use can hold the pods now."""
         with self._fixed_placed(self.variants[-1]) as fits:
-            if not fits:
+            if not (fits and self.capacity.may_hold(demand=self.demand, depth=self.depth)):
                 return False
             ids = candidates(index=self.index, demand=self.demand, depth=self.depth)
             most = self.capacity.most(demand=self.demand, depth=self.depth)

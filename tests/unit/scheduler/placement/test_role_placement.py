@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from drumline_scheduler import BlockReason, Node, Role
+from drumline_scheduler import BlockReason, CycleInput, Node, Policy, Role, decide
+from drumline_scheduler.work import Work
 from tests.property.invariants import violations
 from tests.texts import missing
 from tests.unit.scheduler.builders import admitted, cluster, gang, node, pod, racks, run
@@ -79,3 +80,15 @@ def test_a_gang_with_roles_waits_for_the_first_node_of_a_pool() -> None:
         cluster(), gang("a", nodes=2, roles=(LAUNCHER,), required_level="rack")
     ).blocked
     assert blocked.reason is BlockReason.POOL_WITHOUT_NODES
+
+
+def test_even_shares_beside_many_role_pods_take_a_bounded_number_of_steps() -> None:
+    """Shares are less even than possible before a cycle takes long. Without the bound: 18 M."""
+    nodes = [node(f"n{i:03}", f"r{i // 4}", gpus=8, used=pod(i % 5)) for i in range(128)]
+    roles = tuple(Role(name=f"r{k}", pods=11, per_pod=pod(1, cpu=k + 1)) for k in range(2))
+    gang_a, work = gang("a", nodes=64, gpus=2, roles=roles, balanced_level="rack"), Work()
+    given = CycleInput(snapshot=cluster(*nodes), pending=(gang_a,), policy=Policy(), now=0.0)
+    decisions = decide(given, work=work)
+    assert violations(snapshot=given.snapshot, pending=[gang_a], decisions=decisions) == ()
+    assert decisions.placed
+    assert work.steps < 10_000_000
