@@ -225,12 +225,16 @@ def metadata(name: str, **rest: Any) -> Json:
     }
 
 
-def cluster(*, nodes: int) -> ClusterCache:
-    """Nodes in pairs, racks and blocks, no two of them equal, and a queue without limit."""
+def cluster(*, nodes: int, pools: tuple[str, ...] = ("h",)) -> ClusterCache:
+    """Nodes in pairs, racks and blocks, no two of them equal, and a queue without limit.
+
+    The pools have equal numbers of nodes. Only the first one is added.
+    """
     state = ClusterCache(nodes=NodeCache(clock=lambda: NOW), admits_workloads=True)
     for index in range(nodes):
         sizes = zip(LEVELS, (nodes, 16, 4, 2), strict=True)
-        labels = {"gpu": "h", **{level: f"{level[0]}{index // size}" for level, size in sizes}}
+        labels = {level: f"{level[0]}{index // size}" for level, size in sizes}
+        labels["gpu"] = pools[index * len(pools) // nodes]
         amounts = {"memory": "1Ti", "pods": "110", "nvidia.com/gpu": "8"}
         node = {
             "metadata": metadata(f"n{index:03}", labels=labels),
