@@ -15,7 +15,6 @@ A gang is tried in this order (`Admission.admit`):
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -25,23 +24,22 @@ from typing import Final
 from drumline_scheduler.cycle_session import CycleSession
 from drumline_scheduler.decisions import Blocked, BlockReason, Placed, Preemption
 from drumline_scheduler.faults import Stage, deciding
-from drumline_scheduler.model import Gang, Queue, WaitingRule
+from drumline_scheduler.model import Gang, Queue
 from drumline_scheduler.placement.placer import placed
 from drumline_scheduler.placement.projection import Nomination
 from drumline_scheduler.placement.quota_remedies import QuotaRemedyChecker
 from drumline_scheduler.preemption.preemptor import HELPED_BY_PREEMPTION, rules_of
-from drumline_scheduler.queueing.deferral import COSTLY, Deferral
 from drumline_scheduler.queueing.expected_ends import GangPlacement
 from drumline_scheduler.queueing.groups import GangGroup
 from drumline_scheduler.queueing.kept_rejections import KeptRejections
 from drumline_scheduler.queueing.pending_gangs import is_individual
 from drumline_scheduler.queueing.reservation_plan import ReservationRequest
 from drumline_scheduler.queueing.reservations import RESERVED_FOR
-from drumline_scheduler.queueing.search_costs import cost_of
 from drumline_scheduler.quota.entitlement import Entitlements
 from drumline_scheduler.quota.queue_access import QueueAccess
 from drumline_scheduler.rejections import Rejection, noting_exempt, noting_free_only
 from drumline_scheduler.sizes import fitting, sampled
+from drumline_scheduler.try_limits import TryLimits
 from drumline_scheduler.turns import Turns
 
 MOST_REJECTED_KINDS: Final = 4
@@ -110,14 +108,7 @@ class Admission:
             is_used=KeptRejections.are_used(session.policy),
         )
         self._released = False
-        self._used: Counter[str] = Counter()
-        """Units of searches for costly gangs, by namespace."""
-        self._searched: set[int] = set()
-        """Classes of costly gangs for which a search was made."""
-        self._yielded: set[str] = set()
-        """Uids of gangs that have let another gang be asked first."""
-        self.not_started: list[str] = []
-        """Uids of gangs that are not tried because equal ones have started."""
+        self.limits = TryLimits(session, pools_of=self._pools_of)
         self.turns = Turns(
             session,
             passed=self._is_known,
@@ -201,14 +192,16 @@ class Admission:
             rejection = self._repeated(gang)
         if rejection is None:
             session.candidates.take_exempt()  # those of an earlier gang are not part of this answer
-            late = self._has_too_many_starts(gang) if is_ready else None
-            outcome = late or self._try(gang)
+            late = self.limits.late(gang) if is_ready else None
+            outcome = late or self._try(gang, explains=not session.only_starts)
             if isinstance(outcome, GangPlacement):
                 return self._start(outcome)
             if isinstance(outcome, Yields):
-                self._yielded.add(gang.uid)
+                self.limits.let_pass(gang)
                 self.turns.ask_early(outcome.to)
                 return outcome
+            if isinstance(outcome, RejectedByPools) and session.only_starts:
+                return _UNEXPLAINED
             if isinstance(outcome, RejectedByPools):
                 preemption = self._preempt(gang=gang, rejected=outcome)
                 if preemption is not None:
@@ -246,26 +239,13 @@ class Admission:
         self._rejections.record(gang=gang, rejection=kept.answer)
         return kept.answer
 
-    def _has_too_many_starts(self, gang: Gang) -> Rejection | None:
-        """Return the answer to a costly gang if equal ones have used the budget of its namespace.
-
-        One search rejects all gangs of a class, but each start takes a search of its own. Under
-        the strict rule no gang is passed. A gang that let others be asked first is asked again.
-        """
-        session, cost = self._session, cost_of(gang)
-        budget = session.try_budget
-        if budget is None or cost <= COSTLY or session.policy.waiting is WaitingRule.STRICT:
-            return None
-        if gang.uid in self._yielded:
-            return None
-        number = self._session.pending.class_of(gang)
-        used = self._used[gang.namespace]
-        if number in self._searched and used + cost > budget:
-            self.not_started.append(gang.uid)
-            return Deferral.rejection(gang.namespace)
-        self._searched.add(number)
-        self._used[gang.namespace] += cost
-        return None
+    def _pools_of(self, gang: Gang) -> Sequence[str]:
+        """Return the pools in which slots are searched for; none if its queue rejects the gang."""
+        session = self._session
+        if self._not_admitted(gang) is not None:
+            return ()
+        pools = session.pools.select(gang=gang, queue=session.queues[gang.queue])
+        return () if isinstance(pools, Rejection) else pools
 
     def admit_together(self, group: GangGroup) -> dict[str, Placed | Rejection | Preemption]:
         """Start all gangs of a group or none of them, and return the answers by uid."""
@@ -276,6 +256,8 @@ class Admission:
             return {gang.uid: group.refused() for gang in members}
         is_ready = all(gang.retry_at <= session.now for gang in members)
         rejected = self._rejections.for_group(members) if is_ready else None
+        if rejected is None and is_ready and (late := self.limits.late_group(group)):
+            return {gang.uid: late for gang in members}
         if rejected is None:
             outcome = self._try_together(group)
             if not isinstance(outcome, Mapping):
@@ -706,6 +688,8 @@ class Admission:
         if not explains and not self._may_fit(gang=gang, pool=pool, pods=pods):
             return _UNEXPLAINED
         rejection = session.projection.current.quota.infeasible(gang=gang, pool=pool, size=pods)
+        if rejection and self.limits.saves_remedy(gang, pool=pool):
+            return rejection
         if rejection:
             return self._remedies.complete(rejection, gang=gang, pool=pool, pods=pods)
         rejection = session.unmet_demand.behind(gang=gang, pool=pool)

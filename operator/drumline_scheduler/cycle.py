@@ -110,7 +110,10 @@ def _decide(cycle: CycleInput, *, cache: CycleCache) -> Decisions:
         decisions = _cycle(cycle, cache=cache)
         # 4. Nodes for gangs that still wait.
         decisions = with_node_needs(
-            decisions, snapshot=snapshot, promises=promises, now=cycle.now, decide=on_more_nodes
+            decisions,
+            cycle=replace(cycle, snapshot=snapshot),
+            promises=promises,
+            decide=on_more_nodes,
         )
     else:
         decisions = _cycle(cycle, cache=cache)
@@ -165,7 +168,8 @@ def _cycle(cycle: CycleInput, *, cache: CycleCache) -> Decisions:
     # 3. The other pending gangs in scheduling order, each at most once.
     tried = _admit(session=session, admission=admission, snapshot=snapshot, answers=answers)
     # 4. Growth into capacity that no pending gang needs.
-    _grow(growth=growth, admitted=admitted, pending=queued, answers=answers)
+    if not session.only_starts:
+        _grow(growth=growth, admitted=admitted, pending=queued, answers=answers)
     # 5. The answers; moves come last, as they may only use what is left.
     blockable = BlockableGangs(broken=broken, pending=queued, tried=tried, answers=answers)
     blocked = blocked_gangs(blockable, session=session, admission=admission, cache=cache.blocked)
@@ -179,7 +183,7 @@ def _cycle(cycle: CycleInput, *, cache: CycleCache) -> Decisions:
         reservations=session.reservations.made(),
         order=order_of(pending=queued, answers=answers),
         considered=sum(uid in queued for uid in answers),
-        deferred=(*session.rejections.deferral.uids, *admission.not_started),
+        deferred=(*session.rejections.deferral.uids, *admission.limits.not_tried),
         passed=_passed(cycle, blocked=blocked, pending=queued),
         retry_at=next_retry_at(session=session, broken=broken, blocked=blocked),
     )

@@ -30,3 +30,6 @@ class CycleInput:
     """Uids of gangs that held no other gang back when they were last tried, under `Strict`."""
     explain: bool = True
     """False: blockers and remedies of rejections may be missing. Everything else is the same."""
+    only_starts: bool = False
+    """True: waiting gangs start, and broken ones are repaired. No gang is evicted for a waiting one
+    or grows, and rejections have no reasons."""

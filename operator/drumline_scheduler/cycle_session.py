@@ -50,6 +50,8 @@ class CycleSession:
     now: float
     explain: bool
     """True if rejections name the gangs whose end would help."""
+    only_starts: bool
+    """True if nothing but starts and repairs is asked for."""
     queues: Mapping[str, Queue]
     pools: PoolSelector
     projection: Projection
@@ -73,6 +75,9 @@ class CycleSession:
     budgets: Budgets
     try_budget: int | None
     """Units of searches for each namespace. None: no limit."""
+    passed: frozenset[str]
+    """Uids of gangs that held no other gang back when they were last tried, under the strict rule.
+    """
     running: Sequence[Admitted]
     """The gangs that hold places."""
     stay: tuple[str, ...]
@@ -133,6 +138,7 @@ def open_session(
         policy=policy,
         now=now,
         explain=explain,
+        only_starts=cycle.only_starts,
         queues=queues,
         pools=PoolSelector(pools=snapshot.pools, quota=cluster.quota),
         projection=projection,
@@ -159,6 +165,7 @@ def open_session(
         sweeps=_sweep_limits(running, pending),
         budgets=budgets,
         try_budget=cycle.try_budget,
+        passed=cycle.passed,
         running=running,
         stay=projection.recall_running(admitted.unsettled),
     )

@@ -19,6 +19,7 @@ from drumline_scheduler import (
     WaitingRule,
     decide,
 )
+from drumline_scheduler.model import order_key
 from drumline_scheduler.queueing.deferral import TRY_BUDGET
 from drumline_scheduler.queueing.search_costs import cost_of
 from drumline_scheduler.work import Work
@@ -71,6 +72,22 @@ def cycles(
 
 def not_tried(decisions: Decisions) -> set[str]:
     return {each.key for each in decisions.blocked if each.reason is BlockReason.NOT_TRIED}
+
+
+def not_passed(pending: list[Gang], decisions: Decisions, *, passed: frozenset[str]) -> bool:
+    """Whether no gang of the same pool starts behind a deferred one that may wait for others."""
+    queue = {gang.uid: gang.queue for gang in pending}
+    order = {gang.uid: order_key(gang) for gang in pending if not gang.nominated}
+    # A gang of a queue without quota is held itself, so it holds the pool for no other queue.
+    for_quota = (BlockReason.QUOTA_EXHAUSTED, BlockReason.USER_LIMIT)
+    spent = {queue.get(each.uid) for each in decisions.blocked if each.reason in for_quota}
+    unknown = [
+        order[uid]
+        for uid in decisions.deferred
+        if uid not in passed and queue[uid] not in spent and uid in order
+    ]
+    starts = [order[each.uid] for each in decisions.placed if each.uid in order]
+    return not unknown or all(start < min(unknown) for start in starts)
 
 
 def test_no_gang_is_deferred_within_the_budget() -> None:
@@ -172,17 +189,44 @@ def test_under_the_strict_rule_kinds_that_no_node_can_hold_take_turns() -> None:
         replace(each, per_pod=pod(1, cpu=10_000 + index))
         for index, each in enumerate(kinds(4 * TRY_BUDGET))
     ]
-    first, *later = cycles(never, count=10, policy=STRICT)
-    assert not first.deferred, "each kind is tried once"
+    half = TRY_BUDGET // 2
+    made = cycles(never, count=20, policy=STRICT)
+    first, later = made[:8], made[8:]
+    # Each cycle tries the next ones that nobody knows.
+    assert [len(each.passed) for each in first] == [half * (1 + n) for n in range(8)]
     assert all(len(each.deferred) == 3 * TRY_BUDGET for each in later)
     tried = [{each.uid for each in never}.difference(each.deferred) for each in later]
     assert set[str]().union(*tried) == {each.uid for each in never}
     # A gang behind them that waits for capacity holds later ones back in each cycle.
     waits, behind = (gang(f"w{cpu}", per_pod=pod(1, cpu=cpu), at=1000.0 + cpu) for cpu in (1, 2))
-    for decisions in cycles([*never, waits, behind], count=3, policy=STRICT):
+    made = cycles([*never, waits, behind], count=12, policy=STRICT)
+    for decisions in made:
         answers = {each.uid: each.reason for each in decisions.blocked}
-        assert answers[waits.uid] is BlockReason.INSUFFICIENT_GPUS
         assert answers[behind.uid] is BlockReason.BEHIND_HIGHER_PRIORITY
+    assert answers[waits.uid] is BlockReason.INSUFFICIENT_GPUS
+
+
+def test_under_the_strict_rule_no_gang_passes_one_that_was_not_tried() -> None:
+    """A gang of another namespace that fits starts once all gangs before it are known."""
+    never = [
+        replace(each, per_pod=pod(1, cpu=10_000 + index))
+        for index, each in enumerate(kinds(TRY_BUDGET))
+    ]
+    fits = gang("fits", key="other/fits", per_pod=pod(0), at=1e6)
+    first, second = cycles([*never, fits], count=2, policy=STRICT)
+    answers = {each.uid: each for each in first.blocked}
+    assert answers[fits.uid].reason is BlockReason.BEHIND_HIGHER_PRIORITY
+    assert set(answers[fits.uid].blockers) <= not_tried(first)
+    assert {each.uid for each in second.placed} == {fits.uid}
+
+
+def test_under_the_strict_rule_equal_small_gangs_start_together() -> None:
+    """Each start takes a search, but those of small gangs are not counted one by one."""
+    many_equal = [
+        gang(f"s{index}", per_pod=pod(0), at=float(index)) for index in range(2 * TRY_BUDGET)
+    ]
+    (decisions,) = cycles(many_equal, count=1, policy=STRICT)
+    assert len(decisions.placed) == 2 * TRY_BUDGET
 
 
 def test_a_group_with_a_member_that_waits_is_not_deferred_under_the_strict_rule() -> None:
@@ -216,7 +260,8 @@ def test_lives_with_a_small_budget(seed: int, policy: Policy) -> None:
         )
         decisions = decide(given, cache=cache)
         assert decisions == decide(given)
-        assert policy.waiting is not WaitingRule.STRICT or passed.issuperset(decisions.deferred)
+        if policy.waiting is WaitingRule.STRICT:
+            assert not_passed(life.pending, decisions, passed=passed)
         deferred, passed = decisions.deferred, decisions.passed
         since = {uid: since.get(uid, step) for uid in deferred}
         assert all(step - began <= len(life.pending) for began in since.values())

@@ -45,6 +45,16 @@ class GangStart:
     need: NeedsNodes
 
 
+@dataclass(slots=True, kw_only=True)
+class _ComingNode:
+    """A node of an offer."""
+
+    node: Node
+    absent: Node
+    """Its value out of service."""
+    has_come: bool = False
+
+
 class GrownCluster:
     """A hypothetical cluster in which decisions are carried out and requested nodes have come.
 
@@ -58,21 +68,43 @@ class GrownCluster:
         self._snapshot = snapshot
         self._now = now
         self._decide = decide
-        self.new: list[Node] = []
-        """The nodes that have come."""
+        self._coming: list[_ComingNode] = []
+        """All nodes of offers in the world, in the order in which they were made."""
+        self._of_offer: dict[tuple[str, str], list[_ComingNode]] = {}
+        """Nodes that have not come, by pool and zone of the offer."""
         self._broken = {
             held.gang.uid: replace(held, leaving=False) for held in snapshot.admitted if held.lost
         }
+
+    @property
+    def new(self) -> list[Node]:
+        """The nodes that have come."""
+        return [each.node for each in self._coming if each.has_come]
+
+    def provide(self, offer: NodeOffer, count: int) -> None:
+        """Make that many nodes of an offer, all of them out of service.
+
+        A view is rebuilt when the number of nodes changes. So the nodes of all gangs are best made
+        before the first gang is tried.
+        """
+        made = self._of_offer.setdefault((offer.pool, offer.zone), [])
+        for _ in range(count - len(made)):
+            # A name that no real node can have, sorted behind all others.
+            total = len(self._snapshot.nodes) + len(self._coming)
+            node = replace(offer.node, name=f"~{offer.pool}/{offer.zone}/{total:06d}")
+            coming = _ComingNode(node=node, absent=replace(node, ready=False))
+            made.append(coming)
+            self._coming.append(coming)
 
     def takes_free_places(self, gang: Gang) -> bool:
         """Take free places for a gang beside the gangs before it, and return whether it fits.
 
         Before any new node was added, the cycle itself has already rejected the gang.
         """
-        placed = self._placed(gang, more=()) if self.new else None
+        placed = self._placed(gang) if self.new else None
         if placed is None or len(placed.assignment) < gang.nodes + gang.extras:
             return False
-        self._take(gang, placed, more=())
+        self._take(gang, placed)
         return True
 
     def start(self, gang: Gang, *, offer: NodeOffer, most: int) -> GangStart | None:
@@ -91,23 +123,27 @@ class GrownCluster:
             The start. None if `most` nodes are not enough.
         """
         gang = _within_zone(gang, offer)
-        nodes = [self._new_node(offer, number) for number in range(most)]
-        best = self._placed(gang, more=nodes)
+        self.provide(offer, most)
+        nodes = self._of_offer[offer.pool, offer.zone]
+        best = self._placed(gang, more=nodes[:most])
         if best is None:
             return None
         size = len(best.assignment)
 
         def starts(count: int) -> bool:
-            placed = self._placed(gang, more=_in_service(nodes, count))
+            placed = self._placed(gang, more=nodes[:count])
             return placed is not None and len(placed.assignment) >= size
 
         # Usually each of its pods takes a new node and nothing is free, so one node less is too
         # few. This case costs one try instead of a bisection.
         last = most - 1
         count = bisect_left(range(last), x=True, key=starts) if starts(last) else most
-        fewest = best if count == most else self._placed(gang, more=_in_service(nodes, count))
+        fewest = best if count == most else self._placed(gang, more=nodes[:count])
         placed = fewest or best
-        self._take(gang, placed, more=nodes[:count])
+        for each in nodes[:count]:
+            each.has_come = True
+        del nodes[:count]
+        self._take(gang, placed)
         need = NeedsNodes(
             key=gang.key,
             uid=gang.uid,
@@ -122,7 +158,7 @@ class GrownCluster:
         """Return the free resources of these nodes, after pods that are being deleted are gone."""
         left = {
             node.name: node.allocatable - node.used
-            for node in self._snapshot.nodes
+            for node in (*self._snapshot.nodes, *self._all_coming())
             if node.name in names
         }
         for held in self._snapshot.admitted:
@@ -133,19 +169,27 @@ class GrownCluster:
                     left[name] -= held.gang.request_of(position)
         return left
 
-    def _placed(self, gang: Gang, *, more: Sequence[Node]) -> Placed | None:
-        """Return the places of a gang if there were more nodes; None if it does not fit."""
+    def _placed(self, gang: Gang, *, more: Collection[_ComingNode] = ()) -> Placed | None:
+        """Return the places of a gang if more nodes had come; None if it does not fit."""
         broken = self._broken.get(gang.uid)
-        world = replace(self._snapshot, nodes=(*self._snapshot.nodes, *more))
+        for each in more:
+            each.has_come = True
+        world = replace(self._snapshot, nodes=(*self._snapshot.nodes, *self._all_coming()))
+        for each in more:
+            each.has_come = False
         # Only the gang in question counts as broken, so that no other gang is repaired.
         if broken is not None:
             unbroken = (held for held in world.admitted if held.gang.uid != gang.uid)
             world = replace(world, admitted=(*unbroken, broken))
         pending = () if broken is not None else (gang,)
-        decisions = self._decide(bare_cycle(world, pending, now=self._now))
+        cycle = replace(bare_cycle(world, pending, now=self._now), only_starts=True)
+        decisions = self._decide(cycle)
         return next((placed for placed in decisions.placed if placed.uid == gang.uid), None)
 
-    def _take(self, gang: Gang, placed: Placed, *, more: Sequence[Node]) -> None:
+    def _all_coming(self) -> Iterator[Node]:
+        return (each.node if each.has_come else each.absent for each in self._coming)
+
+    def _take(self, gang: Gang, placed: Placed) -> None:
         before = tuple(held for held in self._snapshot.admitted if held.gang.uid != gang.uid)
         held = self._broken.pop(gang.uid, None)
         whole = (
@@ -159,17 +203,7 @@ class GrownCluster:
                 preemptible=False,
             )
         )
-        self.new += more
-        self._snapshot = replace(
-            self._snapshot,
-            nodes=(*self._snapshot.nodes, *more),
-            admitted=(*before, whole),
-        )
-
-    def _new_node(self, offer: NodeOffer, number: int) -> Node:
-        """Return a new node with a name that no real node can have, sorted behind all others."""
-        total = len(self._snapshot.nodes) + number
-        return replace(offer.node, name=f"~{offer.pool}/{offer.zone}/{total:06d}")
+        self._snapshot = replace(self._snapshot, admitted=(*before, whole))
 
 
 def _within_zone(gang: Gang, offer: NodeOffer) -> Gang:
@@ -183,14 +217,6 @@ def _within_zone(gang: Gang, offer: NodeOffer) -> Gang:
 def new_positions(placed: Placed) -> Sequence[int]:
     """Return the positions that are new."""
     return placed.replaced or range(len(placed.assignment))
-
-
-def _in_service(nodes: Sequence[Node], count: int) -> list[Node]:
-    """Return `count` nodes in service, and the others out of service.
-
-    A view with the same number of nodes is not rebuilt.
-    """
-    return [*nodes[:count], *(replace(node, ready=False) for node in nodes[count:])]
 
 
 def settled(snapshot: Snapshot, *, gangs: Mapping[str, Gang], decisions: Decisions) -> Snapshot:

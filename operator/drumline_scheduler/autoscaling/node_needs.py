@@ -51,11 +51,11 @@ from drumline_scheduler.autoscaling.grown_cluster import (
 from drumline_scheduler.autoscaling.node_offers import (
     PoolSizes,
     limits_text,
-    nodes_allowed,
     offers_by_cost,
     offers_for,
     requested_offer,
 )
+from drumline_scheduler.autoscaling.node_tries import MAX_TRIED, node_tries
 from drumline_scheduler.cycle_input import CycleInput
 from drumline_scheduler.decisions import (
     NEVER_FITS,
@@ -66,14 +66,13 @@ from drumline_scheduler.decisions import (
     Placed,
 )
 from drumline_scheduler.model import Admitted, Gang, Node, Snapshot, is_surplus, order_key
+from drumline_scheduler.queueing.equivalence_classes import EquivalenceClasses
 from drumline_scheduler.rejections import bounded, counted, request_text
 from drumline_scheduler.resources import NOTHING, Resources
 
 MAX_GANGS: Final = 8
 """Number of gangs, from the head of the line, that may request nodes at a time. Each costs some
 cycles."""
-MAX_TRIED: Final = 32
-"""Number of gangs that are tried. Some of them wait for resources that no new node has."""
 
 _HELPED_BY_NODES: Final = NEVER_FITS | frozenset(
     {
@@ -151,17 +150,17 @@ def promised(cycle: CycleInput, *, decide: Decide) -> Promised:
 
 
 def with_node_needs(
-    decisions: Decisions, *, snapshot: Snapshot, promises: Promised, now: float, decide: Decide
+    decisions: Decisions, *, cycle: CycleInput, promises: Promised, decide: Decide
 ) -> Decisions:
     """Return the decisions of a cycle with the nodes to request from autoscalers.
 
     Args:
         decisions: decisions about the existing nodes.
-        snapshot: the cluster without promises.
+        cycle: arguments of the cycle, with the cluster without promises.
         promises: promises on which the cycle decided.
-        now: time of the cycle.
         decide: decides a cycle on a hypothetical cluster.
     """
+    snapshot = cycle.snapshot
     # 1. Gangs that new nodes may help, and the needs of earlier requests.
     gangs = {held.gang.uid: held.gang for held in snapshot.admitted if held.lost}
     gangs.update((gang.uid, gang) for gang in promises.pending)
@@ -178,12 +177,27 @@ def with_node_needs(
     for need in needs.values():
         sizes.ask(need.pool, need.nodes)
     # 2. Let these gangs take their places on a grown cluster.
-    if waiting and any(nodes_allowed(offer, sizes) for offer in snapshot.offers):
+    tries = node_tries(
+        waiting,
+        snapshot=snapshot,
+        sizes=sizes,
+        budget=cycle.try_budget,
+        before=cycle.deferred,
+    )
+    if tries.gangs and len(needs) < MAX_GANGS:
         grown = _world_after(
-            decisions, snapshot=snapshot, promises=promises, gangs=gangs, now=now, decide=decide
+            decisions,
+            snapshot=snapshot,
+            promises=promises,
+            gangs=gangs,
+            now=cycle.now,
+            decide=decide,
         )
-        more = _needs(waiting, snapshot=snapshot, sizes=sizes, grown=grown)
+        more = _needs(tries.gangs, snapshot=snapshot, sizes=sizes, grown=grown)
         needs.update((need.uid, need) for need in islice(more, MAX_GANGS - len(needs)))
+    # Put off: they are tried in a later cycle.
+    taken = frozenset(decisions.deferred)
+    late = [uid for uid in tries.late if uid not in taken] if len(needs) < MAX_GANGS else []
     # 3. Explain the answers: nodes are requested, or the pools may not grow.
     limits = {
         gang.uid: limits_text(gang, snapshot, sizes=sizes)
@@ -204,6 +218,7 @@ def with_node_needs(
     return replace(
         _without_growth(decisions, in_pools=pools, snapshot=snapshot),
         needs_nodes=tuple(needs.values()),
+        deferred=(*decisions.deferred, *late),
         blocked=tuple(map(explained, decisions.blocked)),
     )
 
@@ -273,13 +288,24 @@ def _needs(
     """Yield the nodes that gangs without earlier requests need, the first in line first.
 
     Args:
-        waiting: the gangs.
+        waiting: the gangs to try.
         snapshot: the cluster with its offers.
         sizes: sizes of the pools; needed nodes are added.
         grown: the cluster on which the gangs take their places.
     """
     ends = {node.name: node.ending for node in snapshot.nodes if node.terminating != NOTHING}
-    for gang in waiting[:MAX_TRIED]:
+    # All nodes that the first offers may add are made at once.
+    for gang in waiting:
+        tried = offers_for(gang, offers_by_cost(gang, snapshot), sizes=sizes)
+        for offer, most in islice(tried, 1):
+            grown.provide(offer, most)
+    # Of equal gangs, one is tried. Others are as likely to start until further nodes come.
+    classes = EquivalenceClasses(frozenset(queue.name for queue in snapshot.queues))
+    failed: dict[int, int] = {}
+    for gang in waiting:
+        number = classes.number_of(gang)
+        if failed.get(number) == len(grown.new):
+            continue
         # It fits beside earlier gangs on their new nodes, so it needs none of its own.
         if grown.takes_free_places(gang):
             continue
@@ -287,6 +313,8 @@ def _needs(
         tried = offers_for(gang, offers_by_cost(gang, snapshot), sizes=sizes)
         starts = (grown.start(gang, offer=offer, most=most) for offer, most in tried)
         start = next(filter(None, starts), None)
+        if start is None:
+            failed[number] = len(grown.new)
         if start is None or not start.need.nodes:
             continue
         if not _waits_for_pods(gang, start.placed, ends=ends, grown=grown):

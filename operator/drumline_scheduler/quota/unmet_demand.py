@@ -115,6 +115,11 @@ class UnmetDemand:
         elif why is BlockReason.USER_LIMIT:
             self._first.setdefault((pool, gang.queue, gang.user), (gang.key, shown))
 
+    def hold(self, *, gang: Gang, pools: Iterable[str]) -> None:
+        """Block pools for the gangs behind a gang that is not tried in this cycle."""
+        for pool in pools:
+            self._first.setdefault((pool,), (gang.key, BlockReason.NOT_TRIED))
+
     def wants(self, *, gang: Gang, pool: str) -> bool:
         """Return whether a running gang would grow into unmet demand."""
         return (

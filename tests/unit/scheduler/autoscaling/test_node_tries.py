@@ -1,0 +1,134 @@
+"""Which waiting gangs are tried on more nodes, in one cycle and over several."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from drumline_scheduler import (
+    CycleInput,
+    Decisions,
+    Gang,
+    NodeOffer,
+    Policy,
+    Role,
+    Snapshot,
+    decide,
+)
+from drumline_scheduler.autoscaling.grown_cluster import GrownCluster
+from drumline_scheduler.autoscaling.node_offers import PoolSizes
+from drumline_scheduler.autoscaling.node_tries import MAX_TRIED, NodeTries, node_tries
+from tests.unit.scheduler.builders import admitted, cluster, gang, node, pod
+
+FULL = cluster(node("n0", "r0", gpus=8, used=pod(8)))
+
+
+def offer(*, gpus: int = 8, limit: int = 100) -> NodeOffer:
+    return NodeOffer(node=node("new", "r1", gpus=gpus), pool_limit=limit)
+
+
+def tries(
+    *waiting: Gang,
+    offers: tuple[NodeOffer, ...] = (offer(),),
+    budget: int | None = None,
+    before: tuple[str, ...] = (),
+) -> NodeTries:
+    snapshot = replace(FULL, offers=offers)
+    sizes = PoolSizes(snapshot.nodes)
+    return node_tries(waiting, snapshot=snapshot, sizes=sizes, budget=budget, before=before)
+
+
+def crowd(count: int, *, namespace: str = "crowd") -> list[Gang]:
+    return [
+        gang(f"{namespace}{index}", key=f"{namespace}/{index}", gpus=8, at=float(index))
+        for index in range(count)
+    ]
+
+
+def test_a_gang_of_which_no_pod_fits_on_a_new_node_is_not_tried() -> None:
+    large, fits = gang("large", gpus=9), gang("fits", gpus=8)
+    with_role = replace(large, roles=(Role(name="r", pods=1, per_pod=pod(1)),))
+    assert tries(large, fits, with_role).gangs == (fits, with_role)
+
+
+def test_a_gang_that_needs_more_gpus_than_the_pool_can_get_is_not_tried() -> None:
+    enough, more = gang("enough", nodes=99, gpus=8), gang("more", nodes=100, gpus=8)
+    assert tries(enough, more).gangs == (enough,)
+    elastic = replace(more, sizes=(99, 100))
+    assert tries(elastic).gangs == (elastic,)
+    assert not tries(enough, offers=(offer(limit=1),)).gangs
+
+
+def test_the_first_of_each_namespace_come_first() -> None:
+    many, modest = crowd(2 * MAX_TRIED), crowd(1, namespace="other")[0]
+    chosen = tries(*many, modest)
+    assert chosen.gangs == (*many[: MAX_TRIED - 1], modest)
+    assert chosen.late == (), "without a budget nothing is put off"
+
+
+def test_beyond_the_budget_gangs_take_turns() -> None:
+    many = crowd(20)
+    first = tries(*many, budget=32)
+    assert 0 < len(first.gangs) < 20
+    assert {each.uid for each in many} == {each.uid for each in first.gangs} | set(first.late)
+    second = tries(*many, budget=32, before=first.late)
+    assert [each.uid for each in second.gangs] == list(first.late[: len(second.gangs)])
+    costly = replace(many[0], roles=(Role(name="r", pods=115, per_pod=pod(1)),))
+    assert tries(costly, *many[1:], budget=32).gangs == (costly,), "one is tried whatever it costs"
+
+
+def test_a_gang_behind_many_that_cannot_start_gets_its_nodes_in_a_later_cycle() -> None:
+    """New nodes are in one rack, so gangs that need two racks wait for nothing that may come."""
+    stuck = [
+        replace(each, required_level="rack", nodes=2, selector={"kind": str(index)})
+        for index, each in enumerate(crowd(20))
+    ]
+    fits = gang("fits", key="crowd/fits", gpus=8, at=1000.0)
+    given = CycleInput(
+        snapshot=replace(FULL, offers=(offer(),)),
+        pending=(*stuck, fits),
+        policy=Policy(),
+        now=0.0,
+        try_budget=32,
+    )
+    made = [decide(given)]
+    while not made[-1].needs_nodes:
+        assert len(made) < 20
+        made.append(decide(replace(given, deferred=made[-1].deferred)))
+    assert [each.key for each in made[-1].needs_nodes] == [fits.key]
+    assert len(made) > 1
+    assert fits.uid in made[0].deferred
+    whole = decide(replace(given, try_budget=None))
+    assert [each.key for each in whole.needs_nodes] == [fits.key]
+
+
+def test_nodes_that_were_made_in_advance_leave_the_size_of_the_cluster() -> None:
+    """A view is rebuilt when the number of nodes changes."""
+    sizes: list[int] = []
+
+    def decided(cycle: CycleInput) -> Decisions:
+        sizes.append(len(cycle.snapshot.nodes))
+        return decide(cycle)
+
+    grown = GrownCluster(replace(FULL, offers=()), now=0.0, decide=decided)
+    grown.provide(offer(), 5)
+    for name, nodes in (("a", 2), ("b", 3)):
+        start = grown.start(gang(name, nodes=nodes, gpus=8), offer=offer(), most=nodes)
+        assert start is not None
+        assert start.need.nodes == nodes
+    assert set(sizes) == {6}
+    assert [each.name for each in grown.new] == [f"~h100//{index:06d}" for index in range(1, 6)]
+
+
+def test_a_cycle_of_only_starts_starts_the_same_gangs_and_nothing_else() -> None:
+    elastic = gang("elastic", nodes=2, gpus=4, sizes=(1, 2))
+    snapshot: Snapshot = cluster(
+        node("n0", "r0", gpus=8),
+        node("n1", "r0", gpus=4),
+        running=[admitted(elastic, "n0")],
+    )
+    pending = (gang("fits", gpus=4), gang("large", gpus=9, at=1.0))
+    whole = CycleInput(snapshot=snapshot, pending=pending, policy=Policy(), now=0.0)
+    decided, starts = decide(whole), decide(replace(whole, only_starts=True))
+    assert decided.placed == starts.placed
+    assert decided.resized
+    assert not starts.resized
