@@ -6,6 +6,9 @@ The projected view keeps it, nothing is nominated on its slots, and a move to ot
 cancelled. Its queue pays for it, and its nodes stay full. No phase of the cycle evicts, repairs or
 moves it.
 
+A foreign pod that was admitted has places before a scheduler binds it. If none does in time, its
+queue still pays, and its places are free for others.
+
 Example: V must leave by t=300 for P, and P's slots are nominated. At t=420 V still runs. P then has
 no slots and is decided anew. It may get free slots or other victims.
 """
@@ -66,8 +69,11 @@ def _moving(admitted: Iterable[Admitted], uids: set[str]) -> Iterable[str]:
 
 def _staying(held: Admitted) -> Admitted:
     """Return the gang as one that keeps its slots, and that no phase considers."""
+    never_bound = held.reserved if held.is_foreign and not held.leaving else frozenset[int]()
     return replace(
         held,
+        lost=held.lost | never_bound,
+        reserved=held.reserved - never_bound,
         leaving=False,
         departs=False,
         leaves_by=None,

@@ -321,7 +321,8 @@ class Admitted:
     """It is `leaving` because of its queue, which may still cancel that."""
     leaves_by: float | None = None
     """Time at which the gang, or its `giving_up` pods, should have left, on the clock of `now`.
-    None: it stays, or no deadline is known."""
+    For foreign pods that are not bound: time at which they could be bound. None: it stays, or no
+    deadline is known."""
     is_overdue: bool = False
     """True if it should have left long ago and therefore counts as staying (`overdue_gangs`)."""
     preemptible: bool = True

@@ -51,6 +51,19 @@ def test_a_rejection_names_the_pod_that_hangs_its_node_and_its_finalizer() -> No
     assert not missing(blocked.message, "foreign pods hold 2", "a/b (finalizer x) on n0")
 
 
+def test_places_of_a_foreign_pod_that_nobody_binds_are_given_back_and_its_quota_is_not() -> None:
+    pods = gang("pods/theirs", gpus=2)
+    held = admitted(pods, "n0", reserved=frozenset({0}), is_foreign=True, is_residual=True)
+    held = replace(held, leaves_by=0.0, preemptible=False)
+    snapshot = cluster(node("n0"), running=(held,), queues=(queue("research", 4),))
+    assert run(snapshot, HIGH, now=GIVEN_UP - 1).retry_at == GIVEN_UP
+    assert run(snapshot, HIGH, now=GIVEN_UP - 1).placed == ()
+    assert [each.key for each in run(snapshot, HIGH, now=GIVEN_UP).placed] == [HIGH.key]
+    short = replace(snapshot, queues=(queue("research", 3),))
+    (blocked,) = run(short, HIGH, now=GIVEN_UP).blocked
+    assert (blocked.reason, blocked.blockers) == ("QuotaExhausted", (pods.key,))
+
+
 def test_a_quota_rejection_names_the_pod_that_hangs_and_holds_the_quota() -> None:
     rest = admitted(gang("old", gpus=2, hanging=("team/old-0 on n0",)), "n0", is_residual=True)
     held = replace(rest, preemptible=False)

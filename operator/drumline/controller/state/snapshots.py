@@ -442,7 +442,7 @@ class SnapshotBuilder:
         self._remaining.tidy()
         self._in_doubt = unchanged(self._held_in_doubt(), before=self._in_doubt)
         workloads = self._sources.workloads
-        admitted_workloads = workloads.held() if workloads else ()
+        admitted_workloads = workloads.held(now=now) if workloads else ()
         return [*self._by_pods.held(now=now), *self._in_doubt.values(), *admitted_workloads]
 
     def _held_in_doubt(self) -> Iterable[Admitted]:

@@ -130,6 +130,8 @@ class Workloads:
         self._deferred: dict[str, str] = {}
         """Reason, by uid of a workload that is not decided for a while. '' for a moment."""
         self._held: dict[str, Admitted] = {}
+        self._released_at: dict[str, float] = {}
+        """Time at which an unbound pod was first seen without its gate, by uid."""
         self._waiting: tuple[WorkloadInLine, ...] = ()
         """Waiting workloads as of the last cycle in scheduling order, then those without a gang."""
 
@@ -197,8 +199,11 @@ class Workloads:
         """Return the specs and priorities that gangs are made with."""
         return dict(self._queues.by_name), dict(self._pools.by_name), self._priorities.version
 
-    def held(self) -> Iterable[Admitted]:
-        """Return the admitted unbound pods, which are charged and counted at their places."""
+    def held(self, *, now: float) -> Iterable[Admitted]:
+        """Return the admitted unbound pods, which are charged and counted at their places.
+
+        A pod whose gate is gone should be bound soon. It counts at its place for a while only.
+        """
         # A decision and its write must not count twice, so assumed ones are taken out of the
         # caches' part.
         assumed = {
@@ -207,11 +212,17 @@ class Workloads:
             for pod in part.pods.get(part.shape.name, ())
         }
         resumed = {part.workload.uid for part, _ in self._assumed.values()}
-        holds = [
-            self._held_by_pod(group, pod, places=places)
+        admitted = [
+            (group, pod, places)
             for group in self._gated.groups()
             for pod, places in group.admitted
             if pod.uid not in assumed
+        ]
+        released = {pod.uid for _, pod, _ in admitted if pod.gate is None}
+        self._released_at = {uid: self._released_at.get(uid, now) for uid in released}
+        holds = [
+            self._held_by_pod(group, pod, places=places, bound_by=self._released_at.get(pod.uid))
+            for group, pod, places in admitted
         ]
         holds += [
             self._unbound(part.workload, part.shape, places, pods=part.shape.pods)
@@ -382,12 +393,13 @@ class Workloads:
                 yield _Part(workload=workload, shape=shape, gang=gang, pods=pods)
 
     def _held_by_pod(
-        self, group: PodGroup, pod: PodView, *, places: PlacesFound
+        self, group: PodGroup, pod: PodView, *, places: PlacesFound, bound_by: float | None
     ) -> Admitted | None:
         placement = pod.gate.placement if pod.gate else PlacementView()
         shape = Shape(name=pod.name, pods=1, requests=pod.requests, placement=placement)
         workload = replace(_empty_workload(group), queue=pod.labels[LABEL_QUEUE])
-        return self._unbound(workload, shape, places, pods=1)
+        held = self._unbound(workload, shape, places, pods=1)
+        return held and replace(held, leaves_by=bound_by)
 
     def _unbound(
         self, workload: ForeignWorkload, shape: Shape, places: PlacesFound, *, pods: int

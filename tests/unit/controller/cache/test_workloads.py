@@ -92,6 +92,27 @@ def test_a_pod_waits_in_one_line_with_the_jobs_and_holds_quota_from_its_admissio
     assert held_gpus(state) == 0
 
 
+def test_a_pod_without_its_gate_keeps_its_place_for_a_while_only(state: ClusterCache) -> None:
+    pod = released(gated("notebook", gpus=8))
+    state.on_pod(None, pod)
+    rest = job_view("rest", nodes=1, gpusPerNode=8)
+    state.on_job(None, rest)
+    state.on_job(None, job_view("more", uid="2", nodes=1, gpusPerNode=8))
+    started: list[int] = []
+    for now in (NOW, NOW + 119.0, NOW + 120.0):
+        snapshot = state.scheduling.snapshot(now=now)
+        roomy = tuple(replace(queue, nominal={"h100": 24}) for queue in snapshot.queues)
+        cycle_input = CycleInput(
+            snapshot=replace(snapshot, queues=roomy),
+            pending=tuple(state.scheduling.pending()),
+            policy=Policy(overdue_seconds=120.0),
+            now=now,
+        )
+        started.append(len(decide(cycle_input).placed))
+        assert held_gpus(state) == 8  # the queue pays for it all the time
+    assert started == [1, 1, 2]
+
+
 def test_a_write_that_failed_puts_the_pod_back_in_line(state: ClusterCache) -> None:
     state.on_pod(None, gated("notebook"))
     before = state.scheduling.pending()
