@@ -353,6 +353,7 @@ class LeaderComponents:
             terminates=self._state.namespaces.terminating.__contains__,
             serves_one_node=self._state.volumes.serves_one_node,
             default_class=self._state.volumes.default_class,
+            pod_of=self._informers.pods.get,
         )
         return CheckedStarts(check=check.refusal, scheduling=self._state.scheduling)
 

@@ -5,7 +5,7 @@ kube-scheduler does this for the pods that it binds. Drumline binds its own pods
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -44,7 +44,12 @@ def any_node(namespace: str, name: str) -> bool:
 
 
 async def prepare_claims(
-    client: KubeClient, job: Job, *, serves_one_node: ServesOneNode = any_node, binds: bool = True
+    client: KubeClient,
+    job: Job,
+    *,
+    serves_one_node: ServesOneNode = any_node,
+    of_pods: Iterable[str] = (),
+    binds: bool = True,
 ) -> ClaimUnusable | None:
     """Prepare the job's claims. Return why its pods cannot use one of them, or None.
 
@@ -56,6 +61,7 @@ async def prepare_claims(
         client: writes as the operator.
         job: the job with its present status.
         serves_one_node: tells a claim that several nodes cannot use at the same time.
+        of_pods: further claims that its pods mount, such as those of the pool's podProfile.
         binds: whether unbound claims get the chosen node.
 
     Raises:
@@ -64,7 +70,7 @@ async def prepare_claims(
     """
     # The first claim that does not work decides: no pod of the gang could start.
     try:
-        for name in claim_names(job):
+        for name in dict.fromkeys((*claim_names(job), *of_pods)):
             one_node = serves_one_node(job.namespace, name)
             unusable = await _prepare(client, job, name, for_one_node=one_node, binds=binds)
             if unusable is not None:

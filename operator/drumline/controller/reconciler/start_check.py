@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
+from drumline.controller.nodes.pods import is_owned
 from drumline.controller.reconciler.claims import ServesOneNode, any_node, prepare_claims
 from drumline.controller.reconciler.dry_runs import AdmittedPod, DryRuns
 from drumline.kube import reads
@@ -23,8 +24,14 @@ from drumline.kube.errors import Forbidden, KubeError, NotLeader
 from drumline.kube.kinds import RESOURCE_QUOTAS
 from drumline.kube.pod_requests import Amounts, pod_limits, pod_requests
 from drumline.kube.quantity import CPU, amount
+from drumline.kube.views import Key, PodView
 from drumline.lifecycle.manifests.containers import with_limits
-from drumline.lifecycle.manifests.named_objects import NamedObject, named_objects, pull_secrets
+from drumline.lifecycle.manifests.named_objects import (
+    NamedObject,
+    claims_of,
+    named_objects,
+    pull_secrets,
+)
 from drumline.lifecycle.manifests.pod_settings import PodSettings
 from drumline.lifecycle.manifests.pods import pod_manifests
 from drumline.lifecycle.model.hardware import PoolGpus
@@ -48,6 +55,7 @@ from drumline.lifecycle.plan.start_check import (
 )
 from drumline.telemetry import logs
 from drumline_api.objects import builtin
+from drumline_contract import pod_name
 
 log = logs.get("drumline.controller.reconciler.start_check")
 
@@ -77,6 +85,7 @@ class StartCheck:
         terminates: returns whether a namespace is being deleted.
         serves_one_node: tells a claim that several nodes cannot use at the same time.
         default_class: returns the name of the cluster's default StorageClass, or ''.
+        pod_of: returns a pod in the cache, or None.
     """
 
     def __init__(
@@ -88,6 +97,7 @@ class StartCheck:
         terminates: Callable[[str], bool],
         serves_one_node: ServesOneNode = any_node,
         default_class: Callable[[], str] = str,
+        pod_of: Callable[[Key], PodView | None] = lambda _: None,
     ) -> None:
         self._client = client
         self._dry_runs = DryRuns(client, operator_namespace=pods.operator_namespace)
@@ -96,6 +106,7 @@ class StartCheck:
         self._terminates = terminates
         self._serves_one_node = serves_one_node
         self._default_class = default_class
+        self._pod_of = pod_of
 
     async def refusal(
         self,
@@ -138,12 +149,17 @@ class StartCheck:
         # Phase 1: the cheapest facts. A fact that decides alone saves the requests after it.
         if self._terminates(job.namespace):
             return StartFacts(namespace_terminates=True)
-        claim = await prepare_claims(
-            self._client, job, serves_one_node=self._serves_one_node, binds=False
-        )
+        taken = "" if replaces else self._taken_name(job)
         kinds = self._kinds_of_pods(job)
-        if claim is not None or not kinds:
-            return StartFacts(claim=claim)
+        claim = await prepare_claims(
+            self._client,
+            job,
+            serves_one_node=self._serves_one_node,
+            of_pods=claims_of(kind.pod for kind in kinds),
+            binds=False,
+        )
+        if taken or claim is not None or not kinds:
+            return StartFacts(taken_name=taken, claim=claim)
         # Phase 2: one pod of each kind, the objects beside them, and those that they name.
         pods = [kind.pod for kind in kinds]
         admitted = await asyncio.gather(*(self._dry_runs.pod(job, pod) for pod in pods))
@@ -166,6 +182,15 @@ class StartCheck:
             freed=PlannedObjects(pods=tuple(freed)),
             replaces=replaces,
         )
+
+    def _taken_name(self, job: Job) -> str:
+        """Return the name of a member's pod that a pod of no job has, or ''. O(members)."""
+        for member in members_of(job.status):
+            name = pod_name(job.name, member.index, member.pod_generation)
+            pod = self._pod_of(Key(job.namespace, name))
+            if pod is not None and not pod.terminating and not is_owned(pod):
+                return name
+        return ""
 
     def _kinds_of_pods(self, job: Job) -> list[_PodKind]:
         """Return each kind of pods of a job: by pool, its main pods and those of each role."""

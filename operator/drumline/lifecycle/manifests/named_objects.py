@@ -1,4 +1,4 @@
-"""The ConfigMaps and Secrets without which a pod does not start, by its manifest.
+"""The claims, ConfigMaps and Secrets without which a pod does not start, by its manifest.
 
 A kubelet starts no container whose volume, variable or file comes from an object that does not
 exist, unless the reference is optional. It mounts only volumes that a container uses. The token
@@ -44,6 +44,13 @@ def pull_secrets(pods: Iterable[Json]) -> tuple[str, ...]:
     """Return the image pull secrets of pods, each once."""
     named = (each for pod in pods for each in pod["spec"].get("imagePullSecrets", []))
     return tuple(dict.fromkeys(each["name"] for each in named if each.get("name")))
+
+
+def claims_of(pods: Iterable[Json]) -> tuple[str, ...]:
+    """Return the PersistentVolumeClaims that pods mount by name, each once."""
+    volumes = (volume for pod in pods for volume in pod["spec"].get("volumes", []))
+    named = (volume.get("persistentVolumeClaim") for volume in volumes)
+    return tuple(dict.fromkeys(each["claimName"] for each in named if each))
 
 
 def named_objects(pods: Iterable[Json]) -> tuple[NamedObject, ...]:

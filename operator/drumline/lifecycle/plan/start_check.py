@@ -1,7 +1,8 @@
 """Check a job's start from known facts, before other gangs are evicted or moved for it. Pure.
 
 A start would be refused in these cases. Its namespace is being deleted. A claim, ConfigMap, Secret
-or image pull secret does not exist, or no pod can use the claim. A ResourceQuota is too small for
+or image pull secret does not exist, or no pod can use the claim. A pod of another owner has the
+name of a member. A ResourceQuota is too small for
 everything that the whole gang creates. The API server rejects a pod or another object in a dry run
 (LimitRange, Pod Security, webhooks, a deleted ServiceAccount, PriorityClass or RuntimeClass). A
 start that could not be checked is not tried at the cost of others either.
@@ -16,7 +17,7 @@ other job has to leave. The refusal counts as a failed start.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from drumline.lifecycle.manifests.named_objects import NamedObject
@@ -68,6 +69,8 @@ class StartFacts:
     """The facts on which a start is checked."""
 
     namespace_terminates: bool = False
+    taken_name: str = ""
+    """Name of a member's pod that a pod of no job has, or ''."""
     claim: ClaimUnusable | None = None
     """Why a claim of the job cannot be used."""
     missing: tuple[NamedObject, ...] = ()
@@ -116,6 +119,12 @@ def refusal_of_start(job: Job, facts: StartFacts) -> StartRefusal | StartDoubt |
         return StartRefusal(message=message, remedy="create the job in another namespace")
     if facts.claim is not None:
         return StartRefusal(message=facts.claim.message, remedy=facts.claim.remedy)
+    if facts.taken_name:
+        name = facts.taken_name
+        words = f"pod {name} already exists and does not belong to a TrainingJob"
+        return replace(
+            _rejected("its pods", words), remedy="delete that pod, or rename one of both"
+        )
     for missing in facts.missing:
         return _not_found(missing, pulls=missing.name in facts.pull_secrets)
     # The last start failed because of this object, and nothing shows that it exists now.

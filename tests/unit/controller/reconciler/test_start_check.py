@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
@@ -11,18 +11,21 @@ import pytest
 
 from drumline.controller.reconciler.start_check import StartCheck
 from drumline.kube.client import KubeClient
+from drumline.kube.views import Key, PodView
 from drumline.lifecycle.manifests.children import token_secret
 from drumline.lifecycle.manifests.pod_settings import PodSettings
 from drumline.lifecycle.model.hardware import PoolGpus
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.plan.start_check import StartDoubt, StartRefusal
 from drumline_api.podprofile import PodProfile
+from drumline_contract import pod_name
 from tests.builders import a_job, admitted, with_status
 from tests.texts import missing
 from tests.unit.controller.app.fake_api import FakeApi
 
 Json = dict[str, Any]
 GPUS = PoolGpus(resource="nvidia.com/gpu")
+OWNED = {"drumline.dev/job-uid": "u"}
 PULLS = {"image": "any:1", "command": ["true"], "imagePullSecrets": ["registry"]}
 
 
@@ -50,7 +53,7 @@ async def checking(
     *objects: tuple[str, Json],
     refusals: dict[str, tuple[int, str, str]] | None = None,
     gpus: PoolGpus = GPUS,
-    default_class: Callable[[], str] = str,
+    **settings: Any,
 ) -> AsyncIterator[StartCheck]:
     api = FakeApi()
     api.refusals = refusals or {}
@@ -62,7 +65,7 @@ async def checking(
             pods=PodSettings(trainer_image="trainer:1", join_image="join:1"),
             gpus_of=lambda _: gpus,
             terminates=lambda _: False,
-            default_class=default_class,
+            **settings,
         )
 
 
@@ -235,6 +238,30 @@ async def test_a_token_secret_that_exists_is_no_obstacle() -> None:
     job = starting(template=template(launch="PerGpu"))
     secret = {**token_secret(job, b"t"), "kind": ""}
     assert await refusal_of(job, ("secrets", secret)) == ""
+
+
+async def test_the_claims_of_the_pools_profile_have_to_exist() -> None:
+    volume = {"name": "net", "persistentVolumeClaim": {"claimName": "plugins"}}
+    profile = PodProfile.model_validate({"volumes": [volume]})
+    gpus = replace(GPUS, profile=profile)
+    assert not missing(await refusal_of(starting(), gpus=gpus), '"plugins" not found')
+    claim = named("persistentvolumeclaims", "plugins", spec={"volumeName": "pv"})
+    assert await refusal_of(starting(), claim, gpus=gpus) == ""
+
+
+@pytest.mark.parametrize(
+    ("fields", "is_taken"),
+    [({}, True), ({"terminating": True}, False), ({"labels": OWNED, "owner_uid": "u"}, False)],
+)
+async def test_a_pod_of_another_owner_with_a_members_name_refuses_the_start(
+    fields: Json, is_taken: bool
+) -> None:
+    job = starting()
+    name = pod_name(job.name, 1, 1)
+    other = PodView(namespace="team", name=name, uid="p", resource_version="1", **fields)
+    pods = {Key("team", name): other}
+    message = await refusal_of(job, pod_of=pods.get)
+    assert not missing(message, name, "already exists") if is_taken else message == ""
 
 
 async def test_a_job_without_agents_needs_no_secret() -> None:
