@@ -12,7 +12,7 @@ on the node of its other users only, unless its volume needs no attachment (`CSI
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain, product
 from typing import Final, TypeVar
 
@@ -82,6 +82,8 @@ class VolumeCache:
         """Claims and places of each job with places, by uid of the job."""
         self._changed: set[str] = set()
         """Nodes whose attached volumes may have changed since the last `take_changed`."""
+        self._named: dict[str, tuple[TrainingJobSpec, tuple[Claim, ...]]] = {}
+        """Spec and claims by uid of the job."""
         self._reach: dict[str, tuple[TrainingJobSpec, tuple[VolumeReach, ...]]] = {}
         """Spec and answer by uid of the job, until a claim, volume or class changes."""
 
@@ -207,7 +209,8 @@ class VolumeCache:
         if known is None or known[0] is not job.spec:
             known = self._reach[job.uid] = (job.spec, tuple(self._restricted(job)))
         # Users of claims come and go with every pod, so what follows from them is not kept.
-        return (*known[1], *self._near_others(job)) if self._special else known[1]
+        special = self._special_claims(job)
+        return (*known[1], *self._near_others(job, special)) if special else known[1]
 
     def default_class(self) -> str:
         """Return the StorageClass of claims that name none, or '' if there is no default."""
@@ -254,18 +257,21 @@ class VolumeCache:
         return driver not in self._unattached and not (volume is not None and volume.unattached)
 
     def forget(self, uid: str) -> None:
-        """Forget the cached answer of a deleted job."""
+        """Forget the cached answers of a deleted job."""
         self._reach.pop(uid, None)
+        self._named.pop(uid, None)
 
-    def _special_claims(self, job: Job) -> list[Claim]:
-        if not self._special:
-            return []
-        named = ((job.namespace, name) for name in claim_names(job))
-        return [claim for claim in named if claim in self._special]
+    def _special_claims(self, job: Job) -> Sequence[Claim]:
+        known = self._named.get(job.uid)
+        if known is None or known[0] is not job.spec:
+            claims = tuple((job.namespace, name) for name in claim_names(job))
+            known = self._named[job.uid] = (job.spec, claims)
+        # Most jobs name no claim, and this runs for each job of a cycle.
+        return [claim for claim in known[1] if claim in self._special] if known[1] else ()
 
-    def _near_others(self, job: Job) -> Iterable[VolumeReach]:
-        """Return the restrictions by the users of a job's claims and by selected nodes."""
-        for claim in self._special_claims(job):
+    def _near_others(self, job: Job, claims: Iterable[Claim]) -> Iterable[VolumeReach]:
+        """Return the restrictions by the users of claims and by selected nodes."""
+        for claim in claims:
             view = self._claims[claim]
             if view.selected_node:
                 terms = self._near(view.selected_node, storage_class=view.storage_class)

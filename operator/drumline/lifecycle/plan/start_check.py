@@ -2,10 +2,10 @@
 
 A start would be refused in these cases. Its namespace is being deleted. A claim, ConfigMap, Secret
 or image pull secret does not exist, or no pod can use the claim. A pod of another owner has the
-name of a member. A ResourceQuota is too small for
-everything that the whole gang creates. The API server rejects a pod or another object in a dry run
-(LimitRange, Pod Security, webhooks, a deleted ServiceAccount, PriorityClass or RuntimeClass). A
-start that could not be checked is not tried at the cost of others either.
+name of a member. A ResourceQuota is too small for everything that the whole gang creates. The API
+server rejects a pod or another object in a dry run (LimitRange, Pod Security, webhooks, a deleted
+ServiceAccount, PriorityClass or RuntimeClass). A start that could not be checked is not tried at
+the cost of others either.
 
 A job whose last start failed since its spec changed is not checked: it gets only free capacity
 until a start has succeeded. One exception: the check itself can see that the cause is gone.
