@@ -35,8 +35,7 @@ MAX_AMOUNT = 2**48
 Any user may request an int64 of a resource and bind the pod without a scheduler. The sums over pods
 and nodes must stay below an int64.
 """
-COMPARED: Final = frozenset({"", *map(str, TolerationOperator)})
-"""Operators of tolerations that the scheduler supports. Others tolerate nothing here."""
+_OPERATORS: Final = frozenset({"", *map(str, TolerationOperator)})
 KARPENTER_POOL = "karpenter.sh/nodepool"
 KARPENTER_INITIALIZED = "karpenter.sh/initialized"
 STARTUP_TAINTS = frozenset(
@@ -290,7 +289,7 @@ def with_runtime_class(node: Node, runtime: RuntimeClassView | None) -> Node:
     """
     if runtime is None:
         return node
-    given = [toleration_of(each) for each in runtime.tolerations if each.operator in COMPARED]
+    given = tolerations_of(runtime.tolerations)
     has_labels = all(node.labels.get(key) == value for key, value in runtime.node_selector)
     return replace(
         node,
@@ -301,13 +300,20 @@ def with_runtime_class(node: Node, runtime: RuntimeClassView | None) -> Node:
     )
 
 
-def toleration_of(toleration: builtin.Toleration) -> Toleration:
-    """Return a toleration of a pod or a RuntimeClass; its operator is one of `COMPARED`."""
-    return Toleration(
-        key=toleration.key,
-        operator=TolerationOperator(toleration.operator or "Equal"),
-        value=toleration.value,
-        effect=TaintEffect(toleration.effect) if toleration.effect else None,
+def tolerations_of(given: Iterable[builtin.Toleration]) -> tuple[Toleration, ...]:
+    """Return the tolerations of a pod or a RuntimeClass that the scheduler supports.
+
+    Others, with an operator or effect of a newer Kubernetes, tolerate nothing here.
+    """
+    return tuple(
+        Toleration(
+            key=each.key,
+            operator=TolerationOperator(each.operator or "Equal"),
+            value=each.value,
+            effect=TaintEffect(each.effect) if each.effect else None,
+        )
+        for each in given
+        if each.operator in _OPERATORS and each.effect in {"", *_EFFECTS}
     )
 
 

@@ -18,11 +18,10 @@ import msgspec
 
 from drumline.controller.nodes.conversion import (
     ANY_GPUS,
-    COMPARED,
     MAX_AMOUNT,
     GpuUnits,
     resources_of,
-    toleration_of,
+    tolerations_of,
 )
 from drumline.controller.workloads.held import FOREIGN_USER
 from drumline.kube.events import Regarding
@@ -269,9 +268,7 @@ def _gang(
         pools=tuple(name for name, spec in pools.items() if GpuUnits.of(spec) == units),
         selector=dict(placement.node_selector),
         affinity=tuple(tuple(map(_requirement, term)) for term in placement.affinity),
-        tolerations=tuple(
-            toleration_of(each) for each in placement.tolerations if each.operator in COMPARED
-        ),
+        tolerations=tolerations_of(placement.tolerations),
         user=f"{FOREIGN_USER} {workload.uid}",  # the limit of a user bounds each by itself
         group=group,
         group_gangs=shapes if group else 1,

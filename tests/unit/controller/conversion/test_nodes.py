@@ -13,8 +13,9 @@ from drumline.controller.nodes.conversion import (
     node_of,
     pool_of,
     resources_of,
+    with_runtime_class,
 )
-from drumline.kube.views import ConditionView
+from drumline.kube.views import ConditionView, RuntimeClassView
 from drumline_api.capacity import PoolCapacity
 from drumline_api.gpupool import GpuPoolSpec, HardwareSpec
 from drumline_api.objects import builtin
@@ -237,3 +238,20 @@ def test_a_pool_says_how_many_of_its_parts_are_a_gpu_and_what_one_costs() -> Non
     assert (pool.parts_per_gpu, pool.in_gpus(4), pool.price) == (8, Fraction(1, 2), 2_500_000)
     plain = pool_of("plain", GpuPoolSpec.model_validate({"nodeSelector": {"a": "b"}}))
     assert (plain.parts_per_gpu, plain.in_gpus(4)) == (1, 4)
+
+
+def test_tolerations_of_a_newer_kubernetes_tolerate_nothing_and_stop_no_snapshot() -> None:
+    taints = tuple(builtin.Taint(key=key, effect="NoSchedule") for key in ("a", "b", "c"))
+    view = node_view(taints=taints)
+    runtime = RuntimeClassView(
+        name="kata",
+        uid="u",
+        resource_version="1",
+        tolerations=(
+            builtin.Toleration(key="a", operator="Gt", value="1"),
+            builtin.Toleration(key="b", operator="Exists", effect="NoTuesday"),
+            builtin.Toleration(key="c", operator="Exists"),
+        ),
+    )
+    node = node_of(view, pool="h100", spec=a_spec(), used=NOTHING)
+    assert [taint.key for taint in with_runtime_class(node, runtime).tolerated] == ["c"]
