@@ -49,7 +49,9 @@ TRAINER = Target(
     tests=(
         f"{UNIT}/test_layout.py",
         f"{UNIT}/test_layout_validation.py",
+        f"{UNIT}/test_shards_gradients.py",
         f"{UNIT}/test_preflight.py",
+        f"{UNIT}/test_early_stopping.py",
         f"{UNIT}/checkpoint",
         f"{UNIT}/recovery",
         f"{UNIT}/rank_protocol",

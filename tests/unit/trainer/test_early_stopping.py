@@ -68,3 +68,7 @@ def test_retention_spares_the_best_step() -> None:
     steps = [1, 2, 3, 4]
     assert outdated(steps, keep=2, verified=steps) == [1, 2]
     assert outdated(steps, keep=2, verified=steps, spared=1) == [2]
+
+
+def test_fewer_verified_steps_than_wanted_remove_none() -> None:
+    assert outdated([1, 2, 3], keep=2, verified=[3]) == []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 
-from drumline_contract.config import DataParallel
+from drumline_contract.config import DataParallel, Schedule
 from drumline_contract.layout import Axis, Layout
 from drumline_contract.layout_validation import validated_layout
 from tests.unit.trainer.layout_matrix import config, matrix
@@ -72,3 +72,20 @@ def test_it_is_printed_as_people_write_it() -> None:
     alone = Layout(data_parallel=DataParallel.ZERO1, context=2)
     assert str(alone) == "ZERO1 · CP2"  # whose state only context ranks share
     assert str(Layout(context=2)) == "FSDP · CP2"
+
+
+def test_neighbours_on_the_replicate_axis_form_blocks() -> None:
+    layout = Layout(replicate=4, shard=2, tensor=2)
+    first, second = layout.replica_blocks(2)
+    assert [{layout.coordinate(rank).replicate for rank in block} for block in (first, second)] == [
+        {0, 1},
+        {2, 3},
+    ]
+    assert sorted((*first, *second)) == list(range(16))
+
+
+def test_weights_stay_gathered_for_split_backward_passes_of_a_pipeline_only() -> None:
+    split, whole = Schedule.ZERO_BUBBLE, Schedule.ONE_F_ONE_B
+    assert Layout(pipeline=2, schedule=split).keeps_gathered
+    assert not Layout(pipeline=2, schedule=whole).keeps_gathered
+    assert not Layout(schedule=split).keeps_gathered
