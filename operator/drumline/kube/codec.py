@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -71,6 +72,7 @@ MAX_TERMINATION_CHARS: Final = 4096
 _MAX_TEXT_CHARS: Final = 1024
 # A name has at most 255 characters, a tag 128 and a digest 71.
 _MAX_IMAGE_CHARS: Final = 640
+_MOST_RUNNING: Final = 1024
 _MAX_CONDITION_CHARS: Final = 256
 _MAX_FINALIZERS: Final = 3
 _POD_TEXTS: Final = frozenset(
@@ -246,6 +248,9 @@ def _init_container_views(
 def _container_view(status: builtin.ContainerStatus, *, is_sidecar: bool = False) -> ContainerView:
     waiting = status.state.waiting
     ended = status.state.terminated
+    if waiting is None and ended is None:
+        image = status.image_id[:_MAX_IMAGE_CHARS]
+        return _running_view(status.name, ready=status.ready, is_sidecar=is_sidecar, image=image)
     return ContainerView(
         name=sys.intern(status.name),
         ready=status.ready,
@@ -257,6 +262,14 @@ def _container_view(status: builtin.ContainerStatus, *, is_sidecar: bool = False
         exit_reason=_text(ended.reason) if ended else "",
         termination_message=plain_lines(ended.message[:MAX_TERMINATION_CHARS]) if ended else "",
         finished_time=(ended.finished_at or "") if ended else "",
+    )
+
+
+@lru_cache(maxsize=_MOST_RUNNING)
+def _running_view(name: str, *, ready: bool, is_sidecar: bool, image: str) -> ContainerView:
+    """Return the view of a container that runs: one for all pods of an image."""
+    return ContainerView(
+        name=sys.intern(name), ready=ready, is_sidecar=is_sidecar, image_id=sys.intern(image)
     )
 
 

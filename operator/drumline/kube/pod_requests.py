@@ -10,7 +10,7 @@ count: the kubelet does not carry it out.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import Final
 
@@ -27,8 +27,15 @@ from drumline_api.resource_names import is_gpu
 
 MOST_RESOURCES: Final = 64
 """Most resources of a pod that are kept."""
+MOST_KNOWN: Final = 512
+"""Most different pods whose requests are remembered."""
+_MOST_TEXTS: Final = 32
+"""Most quantities of a pod whose requests are remembered. A tenant may write thousands."""
 _WHOLE_NODE: Final = 2**63 - 1
 Amounts = dict[str, int]
+_Texts = tuple[tuple[str, str | int], ...]
+_known: Final[dict[tuple[object, ...], Amounts]] = {}
+"""Requests by the texts that they are made of: the pods of a gang, and of a sweep, are equal."""
 _Part = Callable[[Container], Quantities | None]
 
 
@@ -49,14 +56,14 @@ def pod_requests(spec: PodSpec, status: PodStatus | None = None) -> Amounts:
     if spec.overhead:
         # The overhead comes last: pod-level requests do not include it.
         _add(together, _parsed(spec.overhead))
-    if any(claim.name == POD_CLAIM_CHANNEL for claim in spec.resource_claims or ()):
+    if _has_channel(spec):
         # A node has one channel of a domain, so two such pods cannot share it.
         together[RESOURCE_CHANNEL] = 1
     return together
 
 
 def bounded_requests(spec: PodSpec, status: PodStatus) -> Amounts:
-    """Return `pod_requests`, with at most `MOST_RESOURCES` resources.
+    """Return `pod_requests`, with at most `MOST_RESOURCES` resources. Equal pods share one dict.
 
     A kubelet ignores resources that its node lacks, so a tenant may request thousands of them. A
     pod with more resources than are kept holds the CPU of its whole node. So no gang is placed
@@ -65,6 +72,18 @@ def bounded_requests(spec: PodSpec, status: PodStatus) -> Amounts:
     Raises:
         ValueError: a request is not a valid quantity.
     """
+    texts = _texts_of(spec, status)
+    known = _known.get(texts)
+    if known is None:
+        known = _bounded(spec, status)
+        if _length_of(spec, status) <= _MOST_TEXTS:
+            if len(_known) >= MOST_KNOWN:
+                _known.clear()
+            _known[texts] = known
+    return known
+
+
+def _bounded(spec: PodSpec, status: PodStatus) -> Amounts:
     requests = pod_requests(spec, status)
     if len(requests) <= MOST_RESOURCES:
         return requests
@@ -72,6 +91,74 @@ def bounded_requests(spec: PodSpec, status: PodStatus) -> Amounts:
     names = sorted(requests, key=lambda name: ("/" in name, not is_gpu(name), name))
     kept = {name: requests[name] for name in islice(names, MOST_RESOURCES)}
     return kept | {CPU: _WHOLE_NODE}
+
+
+def _texts_of(spec: PodSpec, status: PodStatus) -> tuple[object, ...]:
+    """Return all that `pod_requests` reads of a pod."""
+    resized = [each for each in _statuses(status) if each.allocated_resources or each.resources]
+    return (
+        *((each.name, _texts(each.resources.requests)) for each in spec.containers),
+        None,
+        *(
+            (each.name, each.restart_policy, _texts(each.resources.requests))
+            for each in spec.init_containers or ()
+        ),
+        *(
+            (each.name, _texts(each.allocated_resources), _texts(_actuated(each)))
+            for each in resized
+        ),
+        _texts(spec.overhead),
+        *_texts_of_whole(spec, status),
+        bool(resized or spec.resources) and _is_infeasible(status),
+        spec.resource_claims is not None and _has_channel(spec),
+    )
+
+
+def _texts_of_whole(spec: PodSpec, status: PodStatus) -> tuple[_Texts, ...]:
+    """Return the requests of a pod as a whole, and those that its node has for them."""
+    if spec.resources is None:
+        return ()
+    shown = _texts(status.allocated_resources), _texts(_actuated(status))
+    return (_texts(spec.resources.requests), *shown)
+
+
+def _length_of(spec: PodSpec, status: PodStatus) -> int:
+    """Return the number of containers and quantities in `_texts_of`."""
+    parts = [
+        *(each.resources.requests for each in spec.containers),
+        *(each.resources.requests for each in spec.init_containers or ()),
+        *(each.allocated_resources for each in _statuses(status)),
+        *map(_actuated, _statuses(status)),
+        spec.overhead,
+        spec.resources.requests if spec.resources is not None else None,
+        status.allocated_resources,
+        _actuated(status),
+    ]
+    return len(spec.containers) + len(spec.init_containers or ()) + sum(len(p or ()) for p in parts)
+
+
+def _texts(quantities: Quantities | None) -> _Texts:
+    return tuple(quantities.items()) if quantities else ()
+
+
+def _statuses(status: PodStatus) -> Iterable[ContainerStatus]:
+    return (*(status.container_statuses or ()), *(status.init_container_statuses or ()))
+
+
+def _actuated(status: ContainerStatus | PodStatus) -> Quantities | None:
+    return status.resources.requests if status.resources is not None else None
+
+
+def _has_channel(spec: PodSpec) -> bool:
+    return any(claim.name == POD_CLAIM_CHANNEL for claim in spec.resource_claims or ())
+
+
+def _is_infeasible(status: PodStatus) -> bool:
+    """Return whether the kubelet does not carry out the resize that the spec states."""
+    return any(
+        (each.type, each.status, each.reason) == ("PodResizePending", "True", "Infeasible")
+        for each in status.conditions or ()
+    )
 
 
 def pod_limits(spec: PodSpec) -> Amounts:
@@ -104,16 +191,12 @@ def _held(spec: PodSpec, status: PodStatus) -> Amounts:
 
     https://github.com/kubernetes/enhancements/tree/master/keps/sig-node/1287-in-place-update-pod-resources
     """
-    seen = {each.name: each for each in (status.container_statuses or ())}
-    seen |= {each.name: each for each in (status.init_container_statuses or ())}
+    seen = {each.name: each for each in _statuses(status)}
     # The common case: no resize is pending, and the sum needs no second pass.
     whole = _taken(status) if spec.resources is not None else {}
     if not whole and not any(each.allocated_resources or each.resources for each in seen.values()):
         return _sum(spec, _requests)
-    infeasible = any(
-        (each.type, each.status, each.reason) == ("PodResizePending", "True", "Infeasible")
-        for each in status.conditions or ()
-    )
+    infeasible = _is_infeasible(status)
 
     def held(container: Container) -> Quantities | None:
         shown = seen.get(container.name)
@@ -135,7 +218,7 @@ def _held(spec: PodSpec, status: PodStatus) -> Amounts:
 def _taken(shown: ContainerStatus | PodStatus) -> Amounts:
     """Return the larger of the allocated and the actuated requests."""
     taken = _parsed(shown.allocated_resources)
-    _raise_to(taken, _parsed(shown.resources.requests if shown.resources else None))
+    _raise_to(taken, _parsed(_actuated(shown)))
     return taken
 
 

@@ -7,7 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from drumline.kube.pod_requests import pod_limits, pod_requests
+from drumline.kube import pod_requests as pod_requests_module
+from drumline.kube.pod_requests import MOST_KNOWN, bounded_requests, pod_limits, pod_requests
+from drumline_api.base import POD_CLAIM_CHANNEL
 from drumline_api.objects.builtin import PodSpec, PodStatus
 
 
@@ -129,3 +131,72 @@ def test_limits_are_summed_as_requests_are() -> None:
     assert pod_limits(msgspec.convert(raw, PodSpec)) == {"cpu": 4000}
     overhead = {"overhead": {"cpu": "250m", "memory": "1Gi"}}
     assert pod_limits(msgspec.convert(raw | overhead, PodSpec)) == {"cpu": 4250}
+
+
+PLAIN: dict[str, Any] = {"containers": [_asks(cpu="1", gpu="1")]}
+CHANNEL = [{"name": POD_CLAIM_CHANNEL}]
+
+
+FIVE = {"cpu": "5"}
+WHOLE = PLAIN | {"resources": {"requests": {"cpu": "250m"}}}
+
+
+def _named(**cpus: str) -> dict[str, Any]:
+    return {"containers": [_asks(cpu=cpu) | {"name": name} for name, cpu in cpus.items()]}
+
+
+def _pending(reason: str) -> dict[str, str]:
+    return {"type": "PodResizePending", "status": "True", "reason": reason}
+
+
+def _waits(reason: str) -> dict[str, Any]:
+    held = {"name": "any", "allocatedResources": {"cpu": "3"}}
+    return {"containerStatuses": [held], "conditions": [_pending(reason)]}
+
+
+DIFFERENT: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    (PLAIN, {}),
+    ({"containers": [_asks(cpu="2", gpu="1")]}, {}),
+    ({"containers": [_asks(cpu="1", gpu="1"), _asks(cpu="4")]}, {}),
+    (PLAIN | {"initContainers": [_asks(cpu="4")]}, {}),
+    (PLAIN | {"initContainers": [_asks(always=True, cpu="4")]}, {}),
+    (PLAIN | {"overhead": {"cpu": "250m"}}, {}),
+    (WHOLE, {}),
+    (PLAIN | {"resources": {"requests": {"cpu": "300m"}}}, {}),
+    (WHOLE, {"allocatedResources": FIVE}),
+    (WHOLE, {"allocatedResources": {"cpu": "6"}}),
+    (WHOLE, {"resources": {"requests": {"cpu": "7"}}}),
+    (WHOLE, {"resources": {"requests": {"cpu": "8"}}}),
+    (WHOLE, {"allocatedResources": {"cpu": "100m"}, "conditions": [_pending("Deferred")]}),
+    (WHOLE, {"allocatedResources": {"cpu": "100m"}, "conditions": [_pending("Infeasible")]}),
+    (PLAIN | {"resourceClaims": CHANNEL}, {}),
+    (PLAIN, {"containerStatuses": [{"name": "any", "allocatedResources": {"cpu": "5"}}]}),
+    (PLAIN, {"containerStatuses": [{"name": "other", "allocatedResources": {"cpu": "5"}}]}),
+    (PLAIN, {"containerStatuses": [{"name": "any", "resources": {"requests": {"cpu": "6"}}}]}),
+    (PLAIN, {"containerStatuses": [{"name": "any", "resources": {"requests": {"cpu": "7"}}}]}),
+    (_named(a="1", b="2"), {"containerStatuses": [{"name": "a", "allocatedResources": FIVE}]}),
+    (_named(b="1", a="2"), {"containerStatuses": [{"name": "a", "allocatedResources": FIVE}]}),
+    ({"containers": [_asks(cpu="5")]}, _waits("Infeasible")),
+    ({"containers": [_asks(cpu="5")]}, _waits("Deferred")),
+]
+
+
+def test_requests_that_are_remembered_are_those_of_an_equal_pod() -> None:
+    pods = [
+        (msgspec.convert(spec, PodSpec), msgspec.convert(status, PodStatus))
+        for spec, status in DIFFERENT
+    ]
+    computed = [pod_requests(*pod) for pod in pods]
+    first, again = ([bounded_requests(*pod) for pod in pods] for _ in range(2))
+    assert first == computed
+    assert all(known is repeated for known, repeated in zip(first, again, strict=True))
+
+
+def test_few_and_small_pods_are_remembered() -> None:
+    for number in range(2 * MOST_KNOWN):
+        spec = msgspec.convert({"containers": [_asks(cpu=f"{number}m")]}, PodSpec)
+        bounded_requests(spec, PodStatus())
+        assert len(pod_requests_module._known) <= MOST_KNOWN
+    many = {f"example.com/{number}": "1" for number in range(60)}
+    large = msgspec.convert({"containers": [_asks(**many)]}, PodSpec)
+    assert bounded_requests(large, PodStatus()) is not bounded_requests(large, PodStatus())

@@ -2,14 +2,15 @@
 
 A verdict takes microseconds to milliseconds, within bounds that a tenant cannot change. Ten
 thousand jobs are listed at once when the operator starts. On the event loop that would delay the
-renewal of the Lease. Each spec is judged once, in the order of arrival.
+renewal of the Lease. Jobs are judged in the order of arrival, and equal jobs of one burst once.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 from drumline.lifecycle.model.hardware import PoolHardware
 from drumline.lifecycle.model.job import Job
@@ -18,6 +19,15 @@ from drumline.lifecycle.plan.acceptance import judge
 
 BATCH = 32
 """Jobs per thread call. A thread switch takes as long as a short verdict."""
+MOST_KNOWN = 1024
+"""Verdicts that are remembered, if jobs arrive without a pause."""
+
+
+class _JudgedSpec(NamedTuple):
+    """The identity of a spec, which jobs with equal specs share, and the largest GPUs."""
+
+    spec: int
+    hardware: PoolHardware | None
 
 
 class Judge:
@@ -40,6 +50,8 @@ class Judge:
         self._arrived = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
+        self._known: dict[_JudgedSpec, tuple[Job, Schedulable | Refusal]] = {}
+        """Verdicts of this burst, each with a job that keeps its spec in memory."""
 
     def add(self, job: Job) -> None:
         """Add a job to the queue. `settle` is called with its verdict later."""
@@ -57,14 +69,20 @@ class Judge:
             await self._arrived.wait()
             jobs = [self._waiting.popleft() for _ in range(min(BATCH, len(self._waiting)))]
             # Read the pools here: the thread must not touch objects that the loop changes.
-            batch = [(job, self._hardware(job)) for job in jobs]
-            verdicts = await asyncio.to_thread(_judge_all, batch)
-            for job, verdict in zip(jobs, verdicts, strict=True):
-                self._settle(job, verdict)
+            batch = [(job, _JudgedSpec(id(job.spec), self._hardware(job))) for job in jobs]
+            fresh = {asked: job for job, asked in batch if asked not in self._known}
+            verdicts = await asyncio.to_thread(_judge_all, fresh)
+            self._known |= verdicts
+            for job, asked in batch:
+                self._settle(job, self._known[asked][1])
+            if not self._waiting or len(self._known) > MOST_KNOWN:
+                self._known.clear()
             if not self._waiting:
                 self._arrived.clear()
                 self._idle.set()
 
 
-def _judge_all(batch: Sequence[tuple[Job, PoolHardware | None]]) -> list[Schedulable | Refusal]:
-    return [judge(job.spec, hardware) for job, hardware in batch]
+def _judge_all(
+    jobs: Mapping[_JudgedSpec, Job],
+) -> dict[_JudgedSpec, tuple[Job, Schedulable | Refusal]]:
+    return {asked: (job, judge(job.spec, asked.hardware)) for asked, job in jobs.items()}

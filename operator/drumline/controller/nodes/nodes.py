@@ -525,7 +525,11 @@ def _pools_of(view: NodeView, pools: Mapping[str, GpuPoolSpec]) -> tuple[str, ..
 
 
 def _use(pods: Iterable[PodView], *, units: GpuUnits, offered: Container[str]) -> Resources:
-    used = NOTHING
+    used = held = NOTHING
+    requests: Mapping[str, int] | None = None
     for pod in pods:
-        used += held_of(pod.requests, units=units, offered=offered)
+        if pod.requests is not requests:  # equal pods share their requests
+            requests = pod.requests
+            held = held_of(requests, units=units, offered=offered)
+        used += held
     return capped(used)

@@ -8,7 +8,7 @@ scheduler recognises an unchanged `Admitted` by identity (`scheduler.snapshot_ca
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
@@ -203,6 +203,8 @@ class SnapshotBuilder:
         """Requests that admission adds to each pod of a job, by uid of the job."""
         self._planned: tuple[TrainingJobSpec, RoleSpec | None, Resources] | None = None
         """The spec, the role and the requests that `learn_requests` needed last."""
+        self._learned: tuple[Resources, Mapping[str, int], Resources] | None = None
+        """Planned and seen requests of the last pod, and their difference."""
         self._remaining = RemainingPods(
             jobs=sources.jobs,
             pods=sources.pods,
@@ -327,7 +329,13 @@ class SnapshotBuilder:
             return
         try:
             index = int(pod.labels.get(LABEL_INDEX, "0"))
-            added = added_requests(self._planned_of(job, index=index), pod.requests)
+            planned = self._planned_of(job, index=index)
+            learned = self._learned
+            # The pods of a gang follow each other, and equal pods share their requests.
+            if learned is None or learned[0] is not planned or learned[1] is not pod.requests:
+                added = added_requests(planned, pod.requests)
+                learned = self._learned = (planned, pod.requests, added)
+            added = learned[2]
         except Exception:  # noqa: BLE001 - one bad job must not stop the cache; `_gang` notes it
             return
         if added == NOTHING:

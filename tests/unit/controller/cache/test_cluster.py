@@ -414,6 +414,15 @@ def test_a_gang_is_placed_by_what_admission_made_of_its_pods(state: ClusterCache
     assert state.scheduling.pending() == [planned]
 
 
+def test_pods_with_equal_requests_teach_each_job_its_own_difference(state: ClusterCache) -> None:
+    seen = {"nvidia.com/gpu": 2, "cpu": 6000}  # one dict, as `bounded_requests` returns it
+    for name, cpu in (("a", "4"), ("b", "5")):
+        state.on_job(None, job_view(name, uid=name, resources={"cpu": cpu}))
+        state.on_pod(None, pod_view(name, job_uid=name, requests=seen))
+        state.on_pod(None, pod_view(name, 1, job_uid=name, requests=seen))
+    assert [gang.per_pod.cpu_millis for gang in state.scheduling.pending()] == [6000, 6000]
+
+
 def test_pods_with_forged_labels_teach_nothing(state: ClusterCache) -> None:
     state.on_job(None, job_view(resources={"cpu": "4", "memory": "8Gi"}))
     before = state.scheduling.pending()
