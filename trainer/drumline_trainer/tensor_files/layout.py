@@ -34,8 +34,8 @@ LENGTH_BYTES: Final = 8
 """In front of the header."""
 MAX_HEADER_BYTES: Final = 16 << 20
 """More than 100,000 tensors. The library takes 100 MB, which are gigabytes once they are parsed."""
-CHUNK_BYTES: Final = 256 << 10
-"""Digested and written at once: small enough to be in the processor's cache for both."""
+CHUNK_BYTES: Final = 1 << 20
+"""Digested and written at once: small enough for the processor's cache, and few calls."""
 _DTYPE_NAMES: Final = {dtype: name for name, dtype in DTYPES.items()}
 _DEVICE_CHUNK_BYTES: Final = 16 << 20
 """Copied from another device at once."""
