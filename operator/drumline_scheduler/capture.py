@@ -58,6 +58,8 @@ class Capture:
     """Uids of gangs that earlier cycles did not try."""
     passed: frozenset[str] = frozenset()
     """Uids of gangs that held no other gang back, under `Strict`."""
+    known: frozenset[str] = frozenset()
+    """Uids of gangs that were tried in an earlier cycle, under `Strict`."""
     program: str = ""
     """The version of Drumline that decided."""
 
@@ -73,6 +75,7 @@ class Capture:
             try_budget=self.try_budget,
             deferred=self.deferred,
             passed=self.passed,
+            known=self.known,
         )
 
 

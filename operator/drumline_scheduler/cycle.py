@@ -35,7 +35,14 @@ from drumline_scheduler.cycle_answers import (
 from drumline_scheduler.cycle_cache import CycleCache
 from drumline_scheduler.cycle_input import CycleInput
 from drumline_scheduler.cycle_session import CycleSession, open_session
-from drumline_scheduler.decisions import Blocked, Decisions, Placed, Preemption, Resized
+from drumline_scheduler.decisions import (
+    Blocked,
+    BlockReason,
+    Decisions,
+    Placed,
+    Preemption,
+    Resized,
+)
 from drumline_scheduler.fault_isolation import decide_around_faults
 from drumline_scheduler.faults import Stage, deciding
 from drumline_scheduler.growth import Growth
@@ -185,6 +192,7 @@ def _cycle(cycle: CycleInput, *, cache: CycleCache) -> Decisions:
         considered=sum(uid in queued for uid in answers),
         deferred=(*session.rejections.deferral.uids, *admission.limits.not_tried),
         passed=_passed(cycle, blocked=blocked, pending=queued),
+        known=_known(cycle, blocked=blocked),
         retry_at=next_retry_at(session=session, broken=broken, blocked=blocked),
     )
 
@@ -196,6 +204,24 @@ def _passed(
     if cycle.try_budget is None or cycle.policy.waiting is not WaitingRule.STRICT:
         return frozenset()
     return passed_gangs(blocked, pending=pending, before=cycle.passed)
+
+
+def _known(cycle: CycleInput, *, blocked: Sequence[Blocked]) -> frozenset[str]:
+    """Return the waiting gangs that were tried in this or an earlier cycle."""
+    if cycle.try_budget is None or cycle.policy.waiting is not WaitingRule.STRICT:
+        return frozenset()
+    untried = {
+        answer.key
+        for answer in blocked
+        if answer.reason is BlockReason.NOT_TRIED and answer.uid not in cycle.known
+    }
+    return frozenset(
+        answer.uid
+        for answer in blocked
+        if answer.uid in cycle.known
+        # A gang behind an untried one was not searched for either.
+        or (answer.reason is not BlockReason.NOT_TRIED and untried.isdisjoint(answer.blockers))
+    )
 
 
 def _admitted_key(held: Admitted) -> tuple[int, float, str]:

@@ -28,6 +28,8 @@ class CycleInput:
     """Uids of gangs that earlier cycles deferred, the longest deferred first."""
     passed: frozenset[str] = frozenset()
     """Uids of gangs that held no other gang back when they were last tried, under `Strict`."""
+    known: frozenset[str] = frozenset()
+    """Uids of gangs that were tried in an earlier cycle, under `Strict`."""
     explain: bool = True
     """False: blockers and remedies of rejections may be missing. Everything else is the same."""
     only_starts: bool = False

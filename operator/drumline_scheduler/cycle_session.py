@@ -75,9 +75,8 @@ class CycleSession:
     budgets: Budgets
     try_budget: int | None
     """Units of searches for each namespace. None: no limit."""
-    passed: frozenset[str]
-    """Uids of gangs that held no other gang back when they were last tried, under the strict rule.
-    """
+    known: frozenset[str]
+    """Uids of gangs that were tried in an earlier cycle, under the strict rule."""
     running: Sequence[Admitted]
     """The gangs that hold places."""
     stay: tuple[str, ...]
@@ -165,7 +164,7 @@ def open_session(
         sweeps=_sweep_limits(running, pending),
         budgets=budgets,
         try_budget=cycle.try_budget,
-        passed=cycle.passed,
+        known=cycle.known,
         running=running,
         stay=projection.recall_running(admitted.unsettled),
     )

@@ -434,6 +434,9 @@ class Decisions:
     passed: frozenset[str] = frozenset()
     """Uids of gangs that held no other gang back, under `Strict`. The next cycle takes them as
     `CycleInput.passed`."""
+    known: frozenset[str] = frozenset()
+    """Uids of waiting gangs that were tried in this or an earlier cycle, under `Strict`. The next
+    cycle takes them as `CycleInput.known`."""
     retry_at: float | None = None
     """Time at which a decision may change without other events. A backoff or a minimum runtime
     ends, or enough of a budget flows back."""

@@ -2,9 +2,10 @@
 
 Equal gangs are deferred as one kind (`queueing.deferral`), but each start of a costly gang takes a
 search of its own. And under the strict rule only kinds are deferred that held no other gang back
-when they were last tried. So the searches for all others are counted here. A gang beyond the budget
-is not tried. It is not known then whether it would wait for others, so no later gang passes it in
-this cycle. At least one gang of each cycle is tried, so each kind is known after some cycles.
+when they were last tried. So the searches for gangs that were never tried are counted here. A gang
+beyond the budget is not tried. It is not known then whether it would wait for others, so no later
+gang passes it in this cycle. At least one of these gangs is tried in each cycle, so each is known
+after some cycles. Gangs that are known to wait use no budget: they cost little.
 
 Example for the strict rule: budget 4, and gangs a to f of cost 1, none of which any node can hold.
 The first cycle tries a and b, and gangs behind c wait. The second cycle tries c and d as well.
@@ -62,7 +63,7 @@ class TryLimits:
             return None
         if self._is_strict:
             late = None
-            if is_again or gang.uid not in session.passed:
+            if is_again or gang.uid not in session.known:
                 late = self._late_under_strict([gang], cost=cost)
         else:
             late = self._late_again(gang, cost=cost) if is_again else None
@@ -78,10 +79,10 @@ class TryLimits:
 
     def late_group(self, group: GangGroup) -> Rejection | None:
         """Return the answer to a group that is not tried in this cycle; None: it is tried."""
-        passed, members = self._session.passed, group.members
+        known, members = self._session.known, group.members
         if not self._is_strict or self._session.try_budget is None:
             return None
-        if all(gang.uid in passed for gang in members):
+        if all(gang.uid in known for gang in members):
             return None
         return self._late_under_strict(members, cost=group.units * group.tries)
 
@@ -103,13 +104,13 @@ class TryLimits:
             cost: units of a search for all of them.
         """
         behind, budget = self._session.unmet_demand.behind, (self._session.try_budget or 0) // 2
-        pools: dict[str, list[str]] = {}
-        for gang in gangs:
-            known = self._pools_of(gang)
-            pools[gang.uid] = [pool for pool in known if not behind(gang=gang, pool=pool)]
-            # A gang without an open pool is rejected without a search.
-            if not pools[gang.uid]:
-                return None
+        pools = {
+            gang.uid: [pool for pool in self._pools_of(gang) if not behind(gang=gang, pool=pool)]
+            for gang in gangs
+        }
+        # Gangs without an open pool are rejected without a search.
+        if not any(pools.values()):
+            return None
         namespace = gangs[0].namespace
         lines = (namespace, _OF_ALL) if cost > COSTLY else (namespace,)
         if all(not self._used[line] or self._used[line] + cost <= budget for line in lines):

@@ -94,6 +94,7 @@ class CycleWorld:
         self._running = {held.gang.uid: held for held in setting.running}
         self._nominated: dict[str, Gang] = {}
         self._passed: frozenset[str] = frozenset()
+        self._known: frozenset[str] = frozenset()
         self._asked: tuple[AskedNodes, ...] = ()
         self._cache, self._arrivals = CycleCache(), Arrivals()
         self._deferred: tuple[str, ...] = ()
@@ -165,10 +166,12 @@ class CycleWorld:
             try_budget=TRY_BUDGET,
             deferred=self._deferred,
             passed=self._passed,
+            known=self._known,
         )
         decisions = decide(given, cache=self._cache)
         took = time.thread_time() - began
         self._deferred, self._passed = decisions.deferred, decisions.passed
+        self._known = decisions.known
         self._apply(decisions, given=given)
         return took, decisions
 

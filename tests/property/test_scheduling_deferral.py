@@ -15,6 +15,7 @@ from drumline_scheduler import (
     Decisions,
     Gang,
     Policy,
+    Queue,
     Role,
     WaitingRule,
     decide,
@@ -25,7 +26,7 @@ from drumline_scheduler.queueing.search_costs import cost_of
 from drumline_scheduler.work import Work
 from tests.property.scale import many
 from tests.property.test_scheduling_cycle_cache import POLICIES, Life
-from tests.unit.scheduler.builders import STRICT, cluster, gang, node, pod
+from tests.unit.scheduler.builders import STRICT, admitted, cluster, gang, node, pod
 
 FULL = cluster(*(node(f"n{index}", gpus=2, used=pod(2)) for index in range(8)))
 
@@ -64,6 +65,7 @@ def cycles(
             try_budget=budget,
             deferred=made[-1].deferred if made else (),
             passed=made[-1].passed if made else frozenset(),
+            known=made[-1].known if made else frozenset(),
         )
         made.append(decide(given, cache=cache))
         assert made[-1] == decide(given)  # a replay decides the same
@@ -74,7 +76,7 @@ def not_tried(decisions: Decisions) -> set[str]:
     return {each.key for each in decisions.blocked if each.reason is BlockReason.NOT_TRIED}
 
 
-def not_passed(pending: list[Gang], decisions: Decisions, *, passed: frozenset[str]) -> bool:
+def not_passed(pending: list[Gang], decisions: Decisions, *, known: frozenset[str]) -> bool:
     """Whether no gang of the same pool starts behind a deferred one that may wait for others."""
     queue = {gang.uid: gang.queue for gang in pending}
     order = {gang.uid: order_key(gang) for gang in pending if not gang.nominated}
@@ -84,7 +86,7 @@ def not_passed(pending: list[Gang], decisions: Decisions, *, passed: frozenset[s
     unknown = [
         order[uid]
         for uid in decisions.deferred
-        if uid not in passed and queue[uid] not in spent and uid in order
+        if uid not in known and queue[uid] not in spent and uid in order
     ]
     starts = [order[each.uid] for each in decisions.placed if each.uid in order]
     return not unknown or all(start < min(unknown) for start in starts)
@@ -200,10 +202,9 @@ def test_under_the_strict_rule_kinds_that_no_node_can_hold_take_turns() -> None:
     # A gang behind them that waits for capacity holds later ones back in each cycle.
     waits, behind = (gang(f"w{cpu}", per_pod=pod(1, cpu=cpu), at=1000.0 + cpu) for cpu in (1, 2))
     made = cycles([*never, waits, behind], count=12, policy=STRICT)
-    for decisions in made:
-        answers = {each.uid: each.reason for each in decisions.blocked}
-        assert answers[behind.uid] is BlockReason.BEHIND_HIGHER_PRIORITY
-    assert answers[waits.uid] is BlockReason.INSUFFICIENT_GPUS
+    reasons = [{each.uid: each.reason for each in decisions.blocked} for decisions in made]
+    assert {each[behind.uid] for each in reasons} == {BlockReason.BEHIND_HIGHER_PRIORITY}
+    assert reasons[-1][waits.uid] is BlockReason.INSUFFICIENT_GPUS
 
 
 def test_under_the_strict_rule_no_gang_passes_one_that_was_not_tried() -> None:
@@ -218,6 +219,57 @@ def test_under_the_strict_rule_no_gang_passes_one_that_was_not_tried() -> None:
     assert answers[fits.uid].reason is BlockReason.BEHIND_HIGHER_PRIORITY
     assert set(answers[fits.uid].blockers) <= not_tried(first)
     assert {each.uid for each in second.placed} == {fits.uid}
+
+
+def test_under_the_strict_rule_groups_with_a_member_that_no_pool_takes_are_bounded_too() -> None:
+    """Their other members are searched for, so that the answer names each cause."""
+    pairs = [
+        replace(
+            each,
+            group=f"g{index // 2}",
+            group_gangs=2,
+            per_pod=pod(1, cpu=10_000 + index),
+            pool="gone" if index % 2 else None,
+        )
+        for index, each in enumerate(kinds(2 * TRY_BUDGET))
+    ]
+    made = cycles(pairs, count=2 * TRY_BUDGET, policy=STRICT)
+    assert 0 < len(not_tried(made[0])) < len(pairs)
+    known = [{each.key for each in pairs} - not_tried(decisions) for decisions in made]
+    assert set[str]().union(*known) == {each.key for each in pairs}
+
+
+def test_under_the_strict_rule_gangs_that_wait_for_quota_use_no_budget() -> None:
+    """Costly gangs wait for the quota of their queues; one behind them is still tried once."""
+    names = [f"q{index}" for index in range(4)]
+    queues = tuple(Queue(name=name, nominal={"h100": 1}) for name in (*names, "research"))
+    holders = [
+        admitted(gang(f"h-{name}", queue=name, per_pod=pod(1)), f"n{index}")
+        for index, name in enumerate(names)
+    ]
+    nodes = [node(f"n{index}", gpus=2) for index in range(8)]
+    snapshot = cluster(*nodes, queues=queues, running=holders)
+    costly = [
+        gang(f"w{index}", queue=name, at=float(index), nodes=2, sizes=(1, 2))
+        for index, name in enumerate(names)
+    ]
+    fits = gang("fits", at=1e6)
+    given = CycleInput(
+        snapshot=snapshot, pending=(*costly, fits), policy=STRICT, now=0.0, try_budget=TRY_BUDGET
+    )
+    decisions = decide(given)
+    assert not_tried(decisions)
+    for _ in costly:
+        decisions = decide(
+            replace(
+                given,
+                deferred=decisions.deferred,
+                passed=decisions.passed,
+                known=decisions.known,
+            )
+        )
+    assert not not_tried(decisions)
+    assert fits.uid in {each.uid for each in decisions.placed}
 
 
 def test_under_the_strict_rule_equal_small_gangs_start_together() -> None:
@@ -245,7 +297,7 @@ def test_lives_with_a_small_budget(seed: int, policy: Policy) -> None:
     """With and without a cache the decisions are equal, and no kind waits for its turn for long."""
     life, cache = Life(Random(seed)), CycleCache()
     deferred: tuple[str, ...] = ()
-    passed = frozenset[str]()
+    passed, known = frozenset[str](), frozenset[str]()
     since: dict[str, int] = {}
     for step in range(60):
         life.happen()
@@ -257,12 +309,13 @@ def test_lives_with_a_small_budget(seed: int, policy: Policy) -> None:
             try_budget=6,
             deferred=deferred,
             passed=passed,
+            known=known,
         )
         decisions = decide(given, cache=cache)
         assert decisions == decide(given)
         if policy.waiting is WaitingRule.STRICT:
-            assert not_passed(life.pending, decisions, passed=passed)
-        deferred, passed = decisions.deferred, decisions.passed
+            assert not_passed(life.pending, decisions, known=known)
+        deferred, passed, known = decisions.deferred, decisions.passed, decisions.known
         since = {uid: since.get(uid, step) for uid in deferred}
         assert all(step - began <= len(life.pending) for began in since.values())
         life.carry_out(decisions)

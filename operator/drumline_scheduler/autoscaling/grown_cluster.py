@@ -9,8 +9,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Final
+from dataclasses import dataclass, fields, replace
+from typing import Any, Final
 
 from drumline_scheduler.cycle_input import CycleInput
 from drumline_scheduler.decisions import Decisions, NeedsNodes, Placed, Preemption
@@ -20,6 +20,8 @@ from drumline_scheduler.resources import NOTHING, Resources
 
 Decide = Callable[[CycleInput], Decisions]
 """Decides a cycle."""
+_MOST_KEPT: Final = 256
+"""Nodes of an offer that are kept after a try in which they did not help."""
 _BARE_POLICY: Final = Policy()
 """No gang waits for another one, because such a gang was not rejected for capacity."""
 
@@ -50,9 +52,16 @@ class _ComingNode:
     """A node of an offer."""
 
     node: Node
-    absent: Node
-    """Its value out of service."""
     has_come: bool = False
+    _absent: Node | None = None
+
+    @property
+    def absent(self) -> Node:
+        """Its value out of service."""
+        # Made on demand: most new nodes come.
+        if self._absent is None:
+            self._absent = replace(self.node, ready=False)
+        return self._absent
 
 
 class GrownCluster:
@@ -70,6 +79,8 @@ class GrownCluster:
         self._decide = decide
         self._coming: list[_ComingNode] = []
         """All nodes of offers in the world, in the order in which they were made."""
+        self._made = 0
+        """Number of nodes that were made."""
         self._of_offer: dict[tuple[str, str], list[_ComingNode]] = {}
         """Nodes that have not come, by pool and zone of the offer."""
         self._broken = {
@@ -88,13 +99,25 @@ class GrownCluster:
         before the first gang is tried.
         """
         made = self._of_offer.setdefault((offer.pool, offer.zone), [])
+        # There may be thousands, and `replace` would read all fields for each of them.
+        values: dict[str, Any] = {
+            each.name: getattr(offer.node, each.name) for each in fields(offer.node)
+        }
         for _ in range(count - len(made)):
             # A name that no real node can have, sorted behind all others.
-            total = len(self._snapshot.nodes) + len(self._coming)
-            node = replace(offer.node, name=f"~{offer.pool}/{offer.zone}/{total:06d}")
-            coming = _ComingNode(node=node, absent=replace(node, ready=False))
+            total, self._made = len(self._snapshot.nodes) + self._made, self._made + 1
+            values["name"] = f"~{offer.pool}/{offer.zone}/{total:06d}"
+            coming = _ComingNode(node=Node(**values))
             made.append(coming)
             self._coming.append(coming)
+
+    def _drop_many(self, offer: NodeOffer) -> None:
+        """Drop the nodes of an offer that have not come, if they make further tries slow."""
+        made = self._of_offer[offer.pool, offer.zone]
+        if len(made) > _MOST_KEPT:
+            dropped = set(map(id, made))
+            self._coming = [each for each in self._coming if id(each) not in dropped]
+            made.clear()
 
     def takes_free_places(self, gang: Gang) -> bool:
         """Take free places for a gang beside the gangs before it, and return whether it fits.
@@ -127,6 +150,7 @@ class GrownCluster:
         nodes = self._of_offer[offer.pool, offer.zone]
         best = self._placed(gang, more=nodes[:most])
         if best is None:
+            self._drop_many(offer)
             return None
         size = len(best.assignment)
 

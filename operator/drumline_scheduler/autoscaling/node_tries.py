@@ -23,7 +23,7 @@ from drumline_scheduler.resources import Resources
 
 MAX_TRIED: Final = 32
 """Number of gangs that are tried. Some of them wait for resources that no new node has."""
-_NODES_A_UNIT: Final = 256
+_NODES_A_UNIT: Final = 32
 """New nodes that are added to the hypothetical cluster in the time of one ordinary search."""
 _TRY_UNITS: Final = 4
 """Units of a try beside the search: two cycles on a hypothetical cluster."""

@@ -80,6 +80,7 @@ class CycleCaptures:
             try_budget=cycle.try_budget,
             deferred=cycle.deferred,
             passed=cycle.passed,
+            known=cycle.known,
             program=__version__,
         )
         # Encoding a large cluster takes a second, so the event loop must not do it.

@@ -139,6 +139,7 @@ class SchedulerLoop:
         """Uids of gangs that the last cycle did not try."""
         self._arrivals = Arrivals()
         self._passed = frozenset[str]()
+        self._known = frozenset[str]()
         """Uids of gangs that held no other gang back in the last cycle, under `Strict`."""
         self._untried: frozenset[str] = frozenset()
         """Gangs among these that no cycle has tried since the last event."""
@@ -265,6 +266,7 @@ class SchedulerLoop:
             try_budget=TRY_BUDGET,
             deferred=self._deferred,
             passed=self._passed,
+            known=self._known,
             explain=explains,
         )
 
@@ -286,6 +288,7 @@ class SchedulerLoop:
         deferred = frozenset(decisions.deferred)
         self._untried = deferred if self._was_woken else self._untried & deferred
         self._deferred, self._passed = decisions.deferred, decisions.passed
+        self._known = decisions.known
         return decisions
 
     def _without_workloads(self, decisions: Decisions, *, given: CycleInput) -> Decisions:

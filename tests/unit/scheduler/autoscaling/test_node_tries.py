@@ -119,6 +119,21 @@ def test_nodes_that_were_made_in_advance_leave_the_size_of_the_cluster() -> None
     assert [each.name for each in grown.new] == [f"~h100//{index:06d}" for index in range(1, 6)]
 
 
+def test_many_new_nodes_that_did_not_help_leave_the_next_tries_small() -> None:
+    sizes: list[int] = []
+
+    def decided(cycle: CycleInput) -> Decisions:
+        sizes.append(len(cycle.snapshot.nodes))
+        return decide(cycle)
+
+    grown = GrownCluster(replace(FULL, offers=()), now=0.0, decide=decided)
+    large = gang("large", nodes=400, gpus=8, required_level="rack", selector={"kind": "none"})
+    assert grown.start(large, offer=offer(), most=400) is None
+    assert grown.start(gang("small", gpus=8), offer=offer(), most=1) is not None
+    assert sizes[0] == 401
+    assert set(sizes[1:]) == {2}
+
+
 def test_a_cycle_of_only_starts_starts_the_same_gangs_and_nothing_else() -> None:
     elastic = gang("elastic", nodes=2, gpus=4, sizes=(1, 2))
     snapshot: Snapshot = cluster(
