@@ -97,10 +97,10 @@ def blocked_gangs(
 def order_of(*, pending: PendingGangs, answers: Mapping[str, Answer]) -> tuple[str, ...]:
     """Return the uids of pending gangs: answered ones in the order tried, then all others."""
     tried = [uid for uid in answers if uid in pending]  # running gangs have answers too
-    skipped = list(pending.uids)
-    for index in sorted(map(pending.index_of, tried), reverse=True):
-        del skipped[index]
-    return (*tried, *skipped)
+    is_skipped = bytearray(b"\1") * len(pending.uids)
+    for uid in tried:
+        is_skipped[pending.index_of(uid)] = 0
+    return (*tried, *compress(pending.uids, is_skipped))
 
 
 def next_retry_at(

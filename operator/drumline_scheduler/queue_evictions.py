@@ -55,7 +55,6 @@ def queue_evictions(snapshot: Snapshot, *, budgets: Budgets, now: float) -> Queu
     leaving: list[QueueEviction] = []
     staying: list[str] = []
     overrides = active_overrides(snapshot.queues, now=now)
-    surplus = {held.gang.surplus_of: held for held in snapshot.admitted if held.gang.surplus_of}
     # 1. Check each running gang of a queue that may give up gangs, or that was evicted before.
     excess = excess_gangs(
         snapshot,
@@ -67,7 +66,11 @@ def queue_evictions(snapshot: Snapshot, *, budgets: Budgets, now: float) -> Queu
             or (held.gang.queue, held.gang.key) in overrides
         ),
     )
-    for held in snapshot.admitted:
+    running = snapshot.admitted
+    if not (drained or expiring or excess):  # none leaves: only earlier evictions are looked at
+        running = tuple([held for held in running if held.departs])
+    surplus = {held.gang.surplus_of: held for held in running if held.gang.surplus_of}
+    for held in running:
         if held.gang.surplus_of or held.set_aside:  # surplus leaves with the gang that it is beside
             continue
         may_leave = held.gang.queue in drained or held.gang.queue in expiring

@@ -144,7 +144,7 @@ def _changed_pairs(before: Sequence[Node], now: Sequence[Node]) -> Iterable[tupl
 
 def _missing(admitted: Mapping[str, Admitted], *, among: Mapping[str, Admitted]) -> list[Admitted]:
     """Return gangs without the same slots in `among`. Most are the same object there."""
-    new = (each for uid, each in admitted.items() if among.get(uid) is not each)
+    new = compress(admitted.values(), map(is_not, map(among.get, admitted), admitted.values()))
     return [each for each in new if not _holds_same_slots(each, among.get(each.gang.uid))]
 
 

@@ -155,6 +155,8 @@ def uncharged_devices(gang: Gang, pool: Pool) -> tuple[str, ...]:
 
 
 def _devices(gang: Gang) -> tuple[str, ...]:
+    if not (gang.roles or gang.per_pod.extended):
+        return ()
     pods = (gang.per_pod, *(role.per_pod for role in gang.roles))
     names = frozenset(name for pod in pods for name, _ in pod.extended)
     return _devices_among(names) if names else ()
