@@ -64,7 +64,7 @@ class HypotheticalCapacity:
         for ordinal, amount in allocation.amounts.items():
             before, slots_before = changed.get(ordinal) or (
                 index.free[ordinal],
-                index.cells[ordinal][1],
+                index.cell(ordinal)[1],
             )
             after = tuple(map(change, before, amount))
             slots_after = index.slots_of(ordinal, after)

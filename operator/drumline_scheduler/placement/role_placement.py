@@ -215,7 +215,7 @@ class RolePlacer:
         enough = sum(mix.combinations[target])
 
         def rank(ordinal: int) -> tuple[bool, tuple[int, int], int]:
-            return (ordinal not in near, self.index.cells[ordinal], ordinal)
+            return (ordinal not in near, self.index.cell(ordinal), ordinal)
 
         line = [
             ordinal for nodes in by_kind.values() for ordinal in sorted(nodes, key=rank)[:enough]

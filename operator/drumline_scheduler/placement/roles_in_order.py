@@ -221,7 +221,7 @@ class RoleBounds:
             if count:
                 columns.append(np.minimum(_room(table, request), count)[:, None])
                 least.append(count)
-        by_node = np.concatenate(columns, axis=1)[places]
+        by_node = np.concatenate(columns, axis=1).take(places, axis=0)
         by_node[~np.asarray(self._index.eligible)] = 0
         return by_node, np.array(least, dtype=np.int64)
 

@@ -108,8 +108,12 @@ class SlotIndex:
         """True if the node passes the filter, by ordinal."""
         self.counted = shape.in_grain(tree=tree, eligible=self.eligible)
         """True if the node is eligible and carries the labels that the grain needs, by ordinal."""
-        self.cells: list[Bucket] = []
-        """Bucket of each node, by ordinal."""
+        self._kinds: list[Bucket] = []
+        """The buckets of the last count."""
+        self._places: Counts = np.zeros(0, dtype=np.int64)
+        """Index into `_kinds` of each node at the last count, by ordinal."""
+        self._cells: list[Bucket] | None = None
+        """`cells`, once they were needed. Most shapes are placed or rejected without them."""
         self.slots: list[Counts] = []
         """Slots of each domain, by depth, then id."""
         self.gpus: list[Counts] = []
@@ -120,6 +124,24 @@ class SlotIndex:
         """Reasons why nodes are ineligible, as far as they were asked for, by ordinal."""
         self._labelled: LabelVerdicts | None = None
         self._recount()
+
+    @property
+    def cells(self) -> list[Bucket]:
+        """Bucket of each node, by ordinal."""
+        if self._cells is None:
+            self._cells = self._cells_of(range(len(self.tree.nodes)))
+        return self._cells
+
+    def cell(self, ordinal: int) -> Bucket:
+        """Return the bucket of one node."""
+        if self._cells is None:
+            return self._kinds[int(self._places[ordinal])]
+        return self._cells[ordinal]
+
+    def _cells_of(self, span: range) -> list[Bucket]:
+        if self._cells is not None:
+            return self._cells[span.start : span.stop]
+        return list(map(self._kinds.__getitem__, self._places[span.start : span.stop].tolist()))
 
     def ineligibility(self, ordinal: int) -> Ineligibility | None:
         """Return why a node is ineligible; None if it is eligible. O(1) when it is known."""
@@ -141,7 +163,7 @@ class SlotIndex:
         if self.read == len(log):
             return
         # Above a bound, one vectorized count of all nodes is cheaper than single updates.
-        is_long = len(log) - self.read > max(_MANY, len(self.cells))
+        is_long = len(log) - self.read > max(_MANY, len(self.counted))
         changed = () if is_long else {i for i in log[self.read :] if self.counted[i]}
         self.read = len(log)
         self._whole.clear()
@@ -178,7 +200,7 @@ class SlotIndex:
     def free_amounts(self) -> Counts:
         """Return the free amounts by ordinal, as a new array with bounded amounts."""
         table, places = self.distinct_amounts()
-        return table[places]
+        return table.take(places, axis=0)
 
     def distinct_amounts(self) -> tuple[Counts, Counts]:
         """Return the distinct free amounts as rows, bounded, and the row of each node."""
@@ -188,7 +210,7 @@ class SlotIndex:
 
     def changed_since(self, read: int) -> Collection[int]:
         """Return the ordinals that may have changed since `read`, an earlier length of the log."""
-        nodes = range(len(self.cells))
+        nodes = range(len(self.counted))
         return nodes if self.read - read > len(nodes) else set(self._log[read : self.read])
 
     def slots_in_slices(self, slice_levels: tuple[SliceLevel, ...]) -> Sequence[Counts]:
@@ -207,7 +229,7 @@ class SlotIndex:
         if buckets is None:
             buckets = defaultdict[Bucket, list[int]](list)
             span = self.tree.span(self.tree.leaf_depth, leaf)
-            for ordinal, cell in zip(span, self.cells[span.start : span.stop], strict=True):
+            for ordinal, cell in zip(span, self._cells_of(span), strict=True):
                 if cell[1]:
                     buckets[cell].append(ordinal)
             self._buckets[leaf] = buckets
@@ -226,16 +248,15 @@ class SlotIndex:
         table, places = self._distinct.table, self._distinct.places
         closed = len(table)
         # An extra row of zeros stands for nodes that are not counted.
-        if not all(self.counted):
-            places = np.where(self.counted, places, closed)
+        places = places.copy() if all(self.counted) else np.where(self.counted, places, closed)
         both = np.zeros((2, closed + 1), dtype=np.int64)
         if closed:
             np.maximum(table[:, 0], 0, out=both[0, :closed])
             both[1, :closed] = self.shape.slots_in_each(table)
         gpus, slots = both.tolist()
-        cells = list(zip(gpus, slots, strict=True))
-        self.cells = list(map(cells.__getitem__, places.tolist()))
-        sums = self.tree.sums_of_rows(both[:, places])
+        self._kinds, self._places = list(zip(gpus, slots, strict=True)), places
+        self._cells = None
+        sums = self.tree.sums_of_rows(both.take(places, axis=1))
         self.gpus, self.slots = [gpus for gpus, _ in sums], [slots for _, slots in sums]
 
     def _update(self, ordinal: int) -> None:
