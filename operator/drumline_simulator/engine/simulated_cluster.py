@@ -20,7 +20,7 @@ from drumline_simulator.results.time_account import Cause
 from drumline_simulator.workload import Execution
 
 _REFRESH_SECONDS = 60.0
-"""Seconds between updates of the work at risk, as in the operator."""
+"""Length of a minute of the clock, with each of which the work at risk is updated."""
 
 
 class SimulatedCluster:
@@ -271,10 +271,11 @@ class SimulatedCluster:
 
     def update_work_at_risk(self, now: float) -> None:
         """Update the work that each running job would lose if it were killed now."""
+        minute = now // _REFRESH_SECONDS
         for job in self.running.values():
-            # Once a minute per job, because each update makes a new `Admitted` and misses the
-            # cache.
-            if now - job.refreshed_at >= _REFRESH_SECONDS:
+            # Minutes are those of the clock, as in the operator. A gang that has just started would
+            # else look free of cost for up to a minute longer, and be the victim.
+            if job.refreshed_at // _REFRESH_SECONDS != minute:
                 job.refreshed_at = now
                 risk = job.work_at_risk(now)
                 job.admitted = replace(_admitted(job), gpu_seconds_at_risk=risk)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass, field, replace
 from typing import Final
 
-from drumline_scheduler import CycleCache, Ordering, Policy, decide
+from drumline_scheduler import CycleCache, CycleInput, Decisions, Ordering, Policy, decide
 from drumline_simulator.engine.simulation import Decider
 from drumline_simulator.parameters import recovery
 from drumline_simulator.peers.kueue import decide_as_kueue
@@ -24,7 +23,17 @@ class Side:
     name: str
     policy: Policy
     execution: Execution
-    decider: Decider = field(default_factory=lambda: partial(decide, cache=CycleCache()))
+    decider: Decider = field(default_factory=lambda: _Unexplained().decide)
+
+
+@dataclass(frozen=True, slots=True)
+class _Unexplained:
+    """Drumline's scheduler without the texts of rejections, which no result contains."""
+
+    cache: CycleCache = field(default_factory=CycleCache)
+
+    def decide(self, cycle: CycleInput) -> Decisions:
+        return decide(replace(cycle, explain=False), cache=self.cache)
 
 
 def ours(execution: Execution | None = None, *, name: str = OURS) -> Side:

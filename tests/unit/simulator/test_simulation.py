@@ -5,7 +5,16 @@ from typing import Any
 
 import pytest
 
-from drumline_scheduler import Policy, PreemptionRule, Queue, WaitingRule, WithinQueue
+from drumline_scheduler import (
+    CycleInput,
+    Decisions,
+    Policy,
+    PreemptionRule,
+    Queue,
+    WaitingRule,
+    WithinQueue,
+    decide,
+)
 from drumline_simulator.engine.simulation import Simulation, SimulationProgress, simulate
 from drumline_simulator.results.outcome import Allocation, Outcome
 from drumline_simulator.workload import Arrival, Execution, Outage
@@ -181,3 +190,29 @@ def test_inconsistent_input_is_rejected() -> None:
         run(a_job("a"), outages=[Outage(node="n7", at=0, seconds=1)])
     with pytest.raises(ValueError, match="duration"):
         a_job("a", seconds=float("inf"))
+
+
+def test_the_work_at_risk_is_updated_with_each_minute_of_the_clock() -> None:
+    """A gang that has just started looks free of cost until then, as in the operator."""
+    at_risk: dict[float, float] = {}
+
+    def watched(cycle: CycleInput) -> Decisions:
+        held = {each.gang.uid: each.gpu_seconds_at_risk for each in cycle.snapshot.admitted}
+        at_risk[cycle.now] = held.get("a", 0.0)
+        return decide(cycle)
+
+    queue = Queue(name="q", nominal={"p": 8}, preemption=RULE)
+    marks = [a_job(f"at-{at}", at=at, seconds=1) for at in (55, 65, 70, 125)]
+    run(
+        a_job("a", at=50, seconds=100),
+        *marks,
+        cluster=a_cluster(nodes=1, queues=(queue,)),
+        decider=watched,
+        execution=replace(PROMPT, checkpoint_seconds=1000),
+    )
+    assert {at: at_risk[at] for at in (55, 65, 70, 125)} == {
+        55: 0.0,
+        65: 8 * 15.0,
+        70: 8 * 15.0,
+        125: 8 * 75.0,
+    }
