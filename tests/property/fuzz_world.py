@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Final
 
+from drumline.app.process import YOUNG_OBJECTS
 from drumline.controller.pools.autoscaling import offers_of
 from drumline.controller.state.cluster import ClusterCache
 from drumline.kube import codec
@@ -128,6 +130,10 @@ class CycleWorld:
     def play(self) -> Played:
         """Let the hostile objects come, and decide some cycles."""
         self.cycle(0)
+        # As the operator does after its first cycle (`app.process`), with the same threshold.
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(YOUNG_OBJECTS)
         for index in range(self.count):
             for kind in self.kinds:
                 try:
@@ -145,6 +151,7 @@ class CycleWorld:
             placed = {each.key for each in decisions.placed}
             is_tried = answers.get("team-b/modest-2") not in (None, BlockReason.NOT_TRIED)
             decided = decided or (number <= 2 and ("team-b/modest-2" in placed or is_tried))
+        gc.unfreeze()
         return Played(about=self.about, seconds=seconds, faults=faults, late=not decided)
 
     def cycle(self, number: int) -> tuple[float, Decisions]:

@@ -84,6 +84,8 @@ def run(
     # delivered to another thread.
     while not operator.settled.wait(LOOK_SECONDS):
         pass
+    # The first lists stay. Looking through them for cycles stops the loop for up to a second.
+    gc.freeze()
     if not thread.ended.is_set():
         with _hidden(_UNUSED_CLIENT):
             from drumline.app import kopf_process  # noqa: PLC0415 - half a second: see above

@@ -30,7 +30,7 @@ status = main(["operator"])
 print("kopf" in sys.modules, status, gc.get_threshold()[0])
 """
 SETTLED = """
-import os, sys
+import gc, os, sys
 from drumline.app import process
 from drumline.app.operator import Operator
 from drumline.kube.credentials import discover
@@ -39,6 +39,7 @@ operator = Operator(from_environment(os.environ), credentials=discover(os.enviro
 operator.settled.set()
 def credentials():
     print("kopf:", "kopf" in sys.modules)
+    print("frozen:", gc.get_freeze_count() > 0)
     operator.stop()
     return discover(os.environ)
 process.run(operator, credentials=credentials, identity="any", installation="")
@@ -86,7 +87,7 @@ def test_kopf_is_loaded_without_the_client_that_it_would_log_in_through(tmp_path
         timeout=HANG_SECONDS,
     )
     lines = done.stdout.splitlines()  # log lines are among them
-    assert {"kopf: True", "client: False"} <= set(lines)
+    assert {"kopf: True", "client: False", "frozen: True"} <= set(lines)
 
 
 async def test_work_is_done_in_the_operator_s_thread() -> None:
