@@ -203,6 +203,24 @@ def a_claim(name: str, *, namespace: str, storage_class: str = "") -> dict[str, 
     }
 
 
+def a_volume_for(claim: dict[str, Any]) -> dict[str, Any]:
+    """A volume for a claim: nobody is evicted for a job whose claim has none."""
+    metadata, spec = claim["metadata"], claim["spec"]
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": f"{metadata['namespace']}-{metadata['name']}"},
+        "spec": {
+            "accessModes": spec["accessModes"],
+            "capacity": spec["resources"]["requests"],
+            "claimRef": {"namespace": metadata["namespace"], "name": metadata["name"]},
+            "hostPath": {"path": "/nowhere"},
+            "persistentVolumeReclaimPolicy": "Retain",
+            "storageClassName": spec["storageClassName"],
+        },
+    }
+
+
 def with_claim(name: str) -> dict[str, Any]:
     """A template that mounts a claim."""
     volume = {"name": "data", "persistentVolumeClaim": {"claimName": name}}
@@ -252,7 +270,9 @@ def a_site(api: Kube, *, silent: bool = False) -> Iterator[Site]:
         api.create(node)
         nodes.append(node["metadata"]["name"])
     api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
-    api.create(a_claim("checkpoints", namespace=name))
+    claim = a_claim("checkpoints", namespace=name)
+    api.create(a_volume_for(claim))
+    api.create(claim)
     api.create(
         {
             "apiVersion": "drumline.dev/v1alpha1",

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from drumline_contract import SlowMember
-from tests.integration.operator.conftest import Site, a_claim, next_nodes
+from tests.integration.operator.conftest import Site, a_claim, a_volume_for, next_nodes
 from tests.integration.operator.trainers import Trainers
 from tests.kube import Json
 from tests.operator_process import OperatorProcess
@@ -36,7 +36,9 @@ def neighbour(roomy: Site) -> Iterator[Site]:
     name = f"{roomy.namespace}-neighbour"
     api = roomy.kube
     api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
-    api.create(a_claim("checkpoints", namespace=name))
+    claim = a_claim("checkpoints", namespace=name)
+    api.create(a_volume_for(claim))
+    api.create(claim)
     yield replace(roomy, namespace=name)
     for job in api.list("trainingjobs", name):
         api.delete("trainingjobs", job["metadata"]["name"], name)

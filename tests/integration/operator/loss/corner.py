@@ -17,7 +17,7 @@ from typing import Any
 from drumline.lifecycle.manifests.children import job_token
 from drumline.lifecycle.manifests.shared_objects import SHARED_NAME
 from drumline_contract import FinalReport, Progress
-from tests.integration.operator.conftest import a_claim
+from tests.integration.operator.conftest import a_claim, a_volume_for
 from tests.integration.operator.loss.agents import AgentHost, Gang, fresh_address
 from tests.integration.operator.loss.api import AsyncKube, Mirror, Version
 from tests.kube import Json
@@ -330,6 +330,7 @@ class Corner:
         metadata = {"metadata": {"name": self.name}}
         await self.kube.create({"apiVersion": "v1", "kind": "Namespace", **metadata}, "namespaces")
         claim = a_claim("checkpoints", namespace=self.name)
+        await self.kube.create(a_volume_for(claim), "persistentvolumes")
         await self.kube.create(claim, "persistentvolumeclaims")
         ours = {"apiVersion": "drumline.dev/v1alpha1", **metadata}
         levels = [{"name": "rack", "nodeLabel": "drumline.dev/rack"}]
