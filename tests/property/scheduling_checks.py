@@ -241,6 +241,8 @@ class Judge:
         if not self.quiet:
             return []
         best = next(self.starts(gang), None)
+        if best is not None and self._reserves() and self._stands_behind_others(gang):
+            return []  # free capacity may be kept for them
         if best is not None:
             return [f"{gang.key} sends {victims} away though it could start as {best}"]
         if self.world.policy.surplus or self.world.policy.moves:
@@ -321,6 +323,12 @@ class Judge:
 
     def _reserves(self) -> bool:
         return self.world.policy.waiting is WaitingRule.BACKFILL
+
+    def _stands_behind_others(self, gang: Gang) -> bool:
+        """Return whether a gang that does not start comes before this one."""
+        blocked = {each.uid for each in self.decisions.blocked}
+        before = takewhile(lambda uid: uid != gang.uid, self.decisions.order)
+        return not blocked.isdisjoint(before)
 
     def _may(self, gang: Gang, pool: str, gpus: int) -> bool:
         if not gpus:
