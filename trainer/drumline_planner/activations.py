@@ -235,8 +235,9 @@ def head_kept(setup: TrainingSetup) -> float:
     if model.logit_softcap is not None:
         norm += width * tokens * model.outputs / tensor
     if tensor == 1 and setup.software.loss_by_rows:
-        # 17 bytes per token: labels (int64), and statistics and mask of the loss.
-        return norm + width * tokens * model.outputs + 17.0 * tokens
+        # Labels (int64), mask, and the sums of the loss. Several chunks also keep the largest logits.
+        is_one_chunk = width == 4.0 and tokens <= rows_of_chunk(model.outputs)
+        return norm + width * tokens * model.outputs + (13.0 if is_one_chunk else 17.0) * tokens
     if tensor == 1 or setup.software.gathers_again:
         return norm + 4.0 * tokens * model.outputs / tensor
     return norm + width * tokens * model.outputs / tensor + 18.0 * tokens

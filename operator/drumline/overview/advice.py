@@ -66,6 +66,7 @@ BY_REASON: Final[Mapping[str, str]] = {
     "InvalidConfig": "Fix the field that the message names.",
     "PriorityClassNotFound": "Fix priorityClassName, or create the class.",
     "QuotaExhausted": "Wait, stop one of the named holders, or raise the queue's nominalGpus.",
+    "ClaimInUse": "Wait until the named pod ends, or name another claim.",
     "InsufficientGpus": "Wait, or add nodes.",
     "TopologyDoesNotFit": "Wait, or use topology.preferred instead of required.",
     "InsufficientResources": "Lower resources, or free resources on the nodes.",

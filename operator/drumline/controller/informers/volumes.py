@@ -274,7 +274,7 @@ class VolumeCache:
         for claim in claims:
             view = self._claims[claim]
             if view.selected_node:
-                terms = self._near(view.selected_node, storage_class=view.storage_class)
+                terms = self._near(view)
                 name = f"claim {view.name}, whose volume is made for node {view.selected_node}"
                 yield from self._restriction(name, terms, driver="")
             if not self.serves_one_node(*claim):
@@ -286,9 +286,14 @@ class VolumeCache:
                 name = f"claim {view.name} (ReadWriteOnce), which {user.name} uses on {user.node}"
                 yield from self._restriction(name, _on_node(user.node), driver="")
 
-    def _near(self, node: str, *, storage_class: str) -> _Terms:
-        """Return the nodes that can use a volume that is made for a node. Empty: all."""
-        labels, storage = self._labels_of(node), self._classes.get(storage_class)
+    def _near(self, claim: ClaimView) -> _Terms:
+        """Return the nodes that can use a volume that is made for a node. Empty: all.
+
+        Without a known topology and a zone, a volume of one node is used there, and a volume for
+        several nodes is used everywhere.
+        """
+        node, storage = claim.selected_node, self._classes.get(claim.storage_class)
+        labels = self._labels_of(node)
         if labels is None:  # the node is gone, and the provisioner drops the selection
             return ()
         driver = storage.provisioner if storage is not None else ""
@@ -296,6 +301,8 @@ class VolumeCache:
         if keys == ():
             return ()
         known = [(key, labels[key]) for key in keys or (_ZONE,) if key in labels]
+        if not known and keys is None and claim.sharing is Sharing.ANY:
+            return ()
         if not known:
             return _on_node(node)
         term = (ExpressionView(key=key, operator="In", values=(value,)) for key, value in known)

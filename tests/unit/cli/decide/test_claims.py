@@ -61,6 +61,7 @@ def driver(*, attaches: bool) -> Json:
 
 
 TWO_ZONES = (in_zone("n1", "a"), in_zone("n2", "b"), in_zone("n3", "b"))
+ALIKE = tuple(map(a_node, ("n1", "n2", "n3")))
 OWN_ZONES = tuple(in_zone(f"n{number}", "ab"[number > 1], key=OWN_ZONE) for number in (1, 2, 3))
 
 
@@ -70,10 +71,10 @@ OWN_ZONES = tuple(in_zone(f"n{number}", "ab"[number > 1], key=OWN_ZONE) for numb
         (TWO_ZONES, (), ["n2", "n3"]),
         (OWN_ZONES, (topology("n3", OWN_ZONE),), ["n2", "n3"]),
         (TWO_ZONES, (topology("n3"),), ["n1", "n2", "n3"]),
-        (tuple(map(a_node, ("n1", "n2", "n3"))), (), ["n3"]),
+        (ALIKE, (), ["n1", "n2", "n3"]),
         (TWO_ZONES, (topology("n3", "unknown"),), ["n3"]),
     ],
-    ids=["zone", "labels of the driver", "any node", "node", "label missing"],
+    ids=["zone", "labels of the driver", "any node", "nothing known", "label missing"],
 )
 def test_a_job_goes_to_the_zone_for_which_its_volume_is_being_made(
     tmp_path: Path,
@@ -90,6 +91,16 @@ def test_a_job_goes_to_the_zone_for_which_its_volume_is_being_made(
         file = written(tmp_path, *objects, a_job("reads", nodes=most + 1, template=MOUNTED))
         waits = verdicts(capsys, "-f", file)["team/reads"]
         assert not missing(waits["message"], "claim data", "made for node n3")
+
+
+def test_a_volume_of_one_node_is_used_there_if_its_topology_is_not_known(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    storage, claim = being_made_for("n3")
+    claim["spec"]["accessModes"] = ["ReadWriteOnce"]
+    job = a_job("reads", nodes=1, template=MOUNTED)
+    file = written(tmp_path, *ALIKE, storage, claim, a_pool(), a_queue(64), job)
+    assert verdicts(capsys, "-f", file)["team/reads"]["nodes"] == ["n3"]
 
 
 def test_a_node_that_is_gone_restricts_no_claim(
