@@ -235,7 +235,7 @@ def head_kept(setup: TrainingSetup) -> float:
     if model.logit_softcap is not None:
         norm += width * tokens * model.outputs / tensor
     if tensor == 1 and setup.software.loss_by_rows:
-        # Labels (int64), mask, and the sums of the loss. Several chunks also keep the largest logits.
+        # Labels (int64), mask and sums of the loss. Several chunks also keep the largest logits.
         is_one_chunk = width == 4.0 and tokens <= rows_of_chunk(model.outputs)
         return norm + width * tokens * model.outputs + (13.0 if is_one_chunk else 17.0) * tokens
     if tensor == 1 or setup.software.gathers_again:
