@@ -130,7 +130,7 @@ class CycleWorld:
     def play(self) -> Played:
         """Let the hostile objects come, and decide some cycles."""
         self.cycle(0)
-        # As the operator does after its first cycle (`app.process`), with the same threshold.
+        # The operator does the same after its first cycle (`app.process`).
         gc.collect()
         gc.freeze()
         gc.set_threshold(YOUNG_OBJECTS)

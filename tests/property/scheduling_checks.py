@@ -214,7 +214,7 @@ class Judge:
         return []
 
     def _has_lasting_quota(self, gang: Gang) -> bool:
-        """Whether nobody but nodes that are out keeps the gang's quota from it, in all pools."""
+        """Return whether the gang would have its quota in all pools if no node were out."""
         queues = [replace(each, nominal=each.lasting) for each in self.world.snapshot.queues]
         gpus = gang.gpus_at(gang.legal_sizes[0])
         limits = self.world_queue(gang).user_limit or {}

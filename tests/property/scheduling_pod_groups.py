@@ -59,7 +59,7 @@ class ForeignGroup:
         )
 
     def on(self, node: str) -> Resources:
-        """What its pods hold on a node."""
+        """Return the resources that its pods hold on a node."""
         return sum((amount for name, amount in self.pods if name == node), start=Resources())
 
     # the operator's conversion

@@ -95,7 +95,7 @@ class PolicyLife(Life):
         return replace(snapshot, nodes=nodes)
 
     def _without_overdue(self, asked: World) -> World:
-        """By definition: whoever is late counts as one that nobody may touch."""
+        """Return the snapshot in which no late gang may be touched."""
 
         def now(held: Admitted) -> Admitted:
             late = held.leaves_by is not None and (

@@ -88,7 +88,7 @@ class World:
     policy: Policy = field(default_factory=Policy)
     now: float = NOW
     percents: Mapping[str, Mapping[str, int]] = field(default_factory=dict[str, Mapping[str, int]])
-    """By queue and pool: quotas in percent of the pool's GPUs, beside the numbers of the queues."""
+    """Quotas in percent of the pool's GPUs by queue and pool, beside the numbers of the queues."""
     groups: tuple[ForeignGroup, ...] = ()
     """Foreign pods that leave together. The nodes count them, the admitted gangs do not."""
     grouped: bool = True

@@ -77,7 +77,7 @@ def not_tried(decisions: Decisions) -> set[str]:
 
 
 def not_passed(pending: list[Gang], decisions: Decisions, *, known: frozenset[str]) -> bool:
-    """Whether no gang of the same pool starts behind a deferred one that may wait for others."""
+    """Return whether no gang of the same pool starts behind a deferred one."""
     queue = {gang.uid: gang.queue for gang in pending}
     order = {gang.uid: order_key(gang) for gang in pending if not gang.nominated}
     # A gang of a queue without quota is held itself, so it holds the pool for no other queue.

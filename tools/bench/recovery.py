@@ -99,7 +99,7 @@ class StepCost:
     seconds: float
     """Wall clock."""
     processor_seconds: float
-    """Of all ranks and agents: another load of the machine does not change it much."""
+    """Seconds of all ranks and agents. Other load on the machine changes it little."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +118,7 @@ class Pair:
 
     @property
     def processor_tax(self) -> float:
-        """By how much more processor time a step takes, as a share."""
+        """Return the additional processor time of a step, as a share."""
         return self.snapshots.processor_seconds / self.plain.processor_seconds - 1
 
 

@@ -72,7 +72,7 @@ GRACE_SECONDS: Final = 30.0
 GOAL_PERCENT: Final = 10.0
 SIMULATIONS: Final = 20
 JITTER_SECONDS: Final = 0.5
-"""As long as the assumed time from an event to its cycle: no run repeats times better than that."""
+"""The assumed time from an event to its cycle. No run repeats times better than that."""
 STARTS_GOAL_PERCENT: Final = 25.0
 QUOTAS: Final = {"large": 32, "long": 16, "small": 16}
 EXECUTION: Final = Execution(

@@ -290,7 +290,7 @@ class StorageClassView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         provisioner: What makes its volumes.
         binding_mode: `Immediate` or `WaitForFirstConsumer`.
         topologies: Where it provisions: all expressions of at least one term; empty: anywhere.
-        is_default: Whether claims that name no class get this one.
+        is_default: True if claims that name no class get this one.
         creation_time: Time of its creation (RFC 3339). The newest default class counts.
     """
 
@@ -314,7 +314,7 @@ class VolumeView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             key `metadata.name` means the node's name.
         driver: The CSI driver that attaches it, empty for others.
         handle: Its identity at the driver.
-        unattached: Whether several nodes mount it whatever its access modes are, as with NFS.
+        unattached: True if several nodes may mount it with any access mode, as with NFS.
     """
 
     name: str
@@ -347,7 +347,7 @@ class CsiDriverView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One CSIDriver.
 
     Attributes:
-        attaches: Whether its volumes are attached to a node before they are mounted.
+        attaches: True if its volumes are attached to a node before they are mounted.
     """
 
     name: str
@@ -373,7 +373,7 @@ class ClaimView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     Attributes:
         volume: The name of its volume, empty while it is not bound.
         storage_class: The name of its class, empty where it has none.
-        bound: Whether its volume is there and can be mounted.
+        bound: True if its volume exists and can be mounted.
         selected_node: Node for which its volume is provisioned, empty if it is bound or waits.
         sharing: The pods that may use it at the same time, by its access modes.
     """

@@ -299,7 +299,7 @@ def _needs(
         tried = offers_for(gang, offers_by_cost(gang, snapshot), sizes=sizes)
         for offer, most in islice(tried, 1):
             grown.provide(offer, most)
-    # Of equal gangs, one is tried. Others are as likely to start until further nodes come.
+    # One of equal gangs is tried. Others are as likely to start until further nodes come.
     classes = EquivalenceClasses(frozenset(queue.name for queue in snapshot.queues))
     failed: dict[int, int] = {}
     for gang in waiting:

@@ -85,7 +85,7 @@ def _excess(snapshot: Snapshot, *, gone: set[str], now: float) -> set[str]:
 
 
 def _is_permitted(held: Admitted, snapshot: Snapshot, *, now: float) -> bool:
-    """Whether an override lets a gang hold more than its queue may."""
+    """Return whether an override lets a gang hold more than its queue may."""
     return any(
         queue.name == held.gang.queue and each.job == held.gang.key and now < each.until
         for queue in snapshot.queues

@@ -26,9 +26,9 @@ class QueueShares:
 
     queues: Mapping[str, Queue]
     parents: Mapping[str, str | None]
-    """By queue: the queue above it. None for a root and for a queue in a circle."""
+    """Parent of each queue, by name. None for a root and for a queue in a circle."""
     members: Mapping[str, Sequence[str]]
-    """By queue: the queues right below it, by name."""
+    """Children of each queue, by name."""
     pool: str
     own: Mapping[str, int]
     past: Mapping[str, float] = field(default_factory=dict[str, float])

@@ -213,7 +213,7 @@ class VolumeCache:
         return (*known[1], *self._near_others(job, special)) if special else known[1]
 
     def default_class(self) -> str:
-        """Return the StorageClass of claims that name none, or '' if there is no default."""
+        """Return the name of the default StorageClass, or '' if there is none."""
         defaults = (each for each in self._classes.values() if each.is_default)
         newest = max(defaults, key=lambda each: (each.creation_time, each.name), default=None)
         return newest.name if newest is not None else ""

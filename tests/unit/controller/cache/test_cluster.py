@@ -99,7 +99,7 @@ def test_a_place_is_reserved_until_its_pod_is_shown_and_after_it_has_ended(
         ({}, None, None),
         ({}, {"kind": "Preemption", "deadline": timestamp(NOW + 300)}, NOW + 300),
         ({"suspend": True}, None, NOW),
-        # A maintenance that is days away is no deadline of a suspended job.
+        # The deadline of a suspended job is not that of a maintenance in some days.
         ({"suspend": True}, {"kind": "Maintenance", "deadline": timestamp(NOW + 9e5)}, NOW),
     ],
 )

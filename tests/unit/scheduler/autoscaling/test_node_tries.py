@@ -1,4 +1,4 @@
-"""Which waiting gangs are tried on more nodes, in one cycle and over several."""
+"""The choice of waiting gangs that are tried on more nodes, in one cycle and over several."""
 
 from __future__ import annotations
 
