@@ -7,6 +7,7 @@ An exception that is raised while one gang is decided becomes that gang's answer
 from __future__ import annotations
 
 import traceback
+from collections.abc import Container
 from enum import StrEnum
 from pathlib import PurePath
 from types import TracebackType
@@ -37,6 +38,8 @@ class Stage(StrEnum):
     EXPLAIN = "explain"
     QUEUE = "queue"
     """Eviction for the queue of the gang: it is drained, or its budget is spent."""
+    FORECAST = "forecast"
+    """A forecast of starts, outside of its cycles."""
     CACHE = "cache"
     """An exception that did not return without the cache of earlier cycles."""
     CYCLE = "cycle"
@@ -102,6 +105,27 @@ def gangs_in_frames(error: BaseException) -> list[Gang]:
             elif isinstance(value, Gang):
                 gangs.setdefault(value.uid, value)
     return list(gangs.values())
+
+
+def uids_in_frames(error: BaseException, known: Container[str]) -> list[str]:
+    """Return the uids in the local variables of an exception's frames, innermost first.
+
+    A variable is a gang, a value with the uid of a gang, or a uid.
+
+    Args:
+        error: the exception.
+        known: uids of all gangs.
+    """
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    uids: dict[str, None] = {}
+    for frame in reversed(frames):
+        # A loop variable comes after the parameters.
+        for value in reversed(list(frame.f_locals.values())):
+            item = value.gang if isinstance(value, Admitted) else value
+            uid = item if isinstance(item, str) else getattr(item, "uid", None)
+            if isinstance(uid, str) and uid in known:
+                uids.setdefault(uid)
+    return list(uids)
 
 
 def message_of(fault: GangFault) -> str:

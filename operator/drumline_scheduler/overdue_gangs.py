@@ -47,7 +47,7 @@ def without_overdue(snapshot: Snapshot, *, seconds: float, now: float) -> Overdu
     if not overdue:
         return OverdueGangs(snapshot=snapshot, again_at=again_at)
     admitted = tuple(
-        _staying(held) if held.gang.uid in overdue else held for held in snapshot.admitted
+        staying(held) if held.gang.uid in overdue else held for held in snapshot.admitted
     )
     return OverdueGangs(
         snapshot=replace(snapshot, admitted=admitted),
@@ -67,7 +67,7 @@ def _moving(admitted: Iterable[Admitted], uids: set[str]) -> Iterable[str]:
             yield held.gang.uid
 
 
-def _staying(held: Admitted) -> Admitted:
+def staying(held: Admitted) -> Admitted:
     """Return the gang as one that keeps its slots, and that no phase considers."""
     never_bound = held.reserved if held.is_foreign and not held.leaving else frozenset[int]()
     return replace(

@@ -7,15 +7,11 @@ slots, so it is compared with a cycle in which it can only keep them.
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
-from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
-from pathlib import Path
 from random import Random
-from types import CodeType, FrameType
 from typing import Any
 
 import pytest
@@ -46,9 +42,6 @@ from drumline_scheduler.fault_isolation import (
     without,
 )
 from drumline_scheduler.faults import fault_about
-from drumline_scheduler.forecast.cluster import ForecastCluster
-from drumline_scheduler.forecast.expected_starts import expected_starts
-from drumline_scheduler.forecast.lines import Lines
 from drumline_scheduler.growth import Growth
 from drumline_scheduler.model import InvalidSnapshotError, with_surplus
 from drumline_scheduler.placement.cluster_view import ClusterView
@@ -57,16 +50,28 @@ from drumline_scheduler.preemption.candidates import Candidates
 from drumline_scheduler.preemption.migration import Migrator
 from drumline_scheduler.preemption.preemptor import Preemptor
 from drumline_scheduler.preemption.repair import GangRepair
-from drumline_scheduler.queueing.groups import GangGroup
 from drumline_scheduler.queueing.pending_gangs import PendingGangs
 from drumline_scheduler.queueing.reservations import Reservations
 from drumline_scheduler.quota.queue_access import QueueAccess
 from drumline_scheduler.rejections import Rejection
 from tests.property.invariants import violations
+from tests.property.planted_faults import (
+    CallSite,
+    Place,
+    PlantedError,
+    by_keyword,
+    cycle_of,
+    first_gang,
+    first_held,
+    first_of_group,
+    moving_unit,
+    planted,
+    requesting,
+    some_world,
+    traced,
+)
 from tests.property.scale import many
-from tests.property.scheduling_lifetime import Life
-from tests.property.scheduling_mixed_life import MixedLife
-from tests.property.scheduling_worlds import DRAWN, World, world
+from tests.property.scheduling_worlds import World
 from tests.unit.scheduler.builders import PREEMPTS, admitted, after, cluster, gang, node, racks, run
 
 pytestmark = pytest.mark.extended(keep=5)
@@ -76,125 +81,29 @@ RARE = (36, 44, 46, 51, 64, 78, 84, 88, 118, 126, 131, 141, 152, 200)
 NUMBERS = (*range(many(slice_of=32, everything=2000)), *RARE)
 
 
-class PlantedError(Exception):
-    """Raised for one gang."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """A method in which an exception is planted."""
-
-    owner: type
-    method: str
-    uids: Callable[..., list[str]]
-    """Uids of the gangs that a call is about."""
-
-    def __str__(self) -> str:
-        return f"{self.owner.__name__}.{self.method}"
-
-
-def _by_keyword(_: object, *__: object, gang: Gang, **___: object) -> list[str]:
-    return [gang.uid]
-
-
-def _first_gang(_: object, gang: Gang, *__: object, **___: object) -> list[str]:
-    return [gang.uid]
-
-
-def _first_held(_: object, held: Admitted, *__: object, **___: object) -> list[str]:
-    return [held.gang.uid]
-
-
-def _unit(_: object, unit: Any) -> list[str]:
-    return [unit.held.gang.uid]
-
-
-def _group(_: object, group: GangGroup) -> list[str]:
-    return [each.uid for each in group.members[:1]]
-
-
-def _requests(_: object, *, requests: Any, **__: object) -> list[str]:
-    return [each.gang.uid for each in requests]
-
-
 PLACES = [
-    Place(owner=GangRepair, method="repair", uids=_first_held),
-    Place(owner=GangRepair, method="relocate", uids=_first_held),
-    Place(owner=Admission, method="start_nominated", uids=_first_gang),
-    Place(owner=Admission, method="admit", uids=_first_gang),
-    Place(owner=Admission, method="admit_together", uids=_group),
-    Place(owner=Admission, method="waiting", uids=_first_gang),
-    Place(owner=Growth, method="grow", uids=_first_held),
-    Place(owner=Growth, method="start_surplus", uids=_first_gang),
-    Place(owner=Migrator, method="_move", uids=_unit),
-    Place(owner=Placer, method="find", uids=_by_keyword),
-    Place(owner=Placer, method="try_find", uids=_by_keyword),
-    Place(owner=ClusterView, method="search", uids=_by_keyword),
-    Place(owner=ClusterView, method="fits", uids=_by_keyword),
-    Place(owner=ClusterView, method="take", uids=_by_keyword),
-    Place(owner=Preemptor, method="preempt", uids=_by_keyword),
-    Place(owner=Candidates, method="_is_protected", uids=_first_held),
-    Place(owner=Candidates, method="moving_costs", uids=_first_held),
-    Place(owner=Reservations, method="reserve", uids=_requests),
-    Place(owner=QueueAccess, method="rejection", uids=_first_gang),
-    Place(owner=Rejection, method="of", uids=_first_gang),
-    Place(owner=PendingGangs, method="_register", uids=_first_gang),
+    Place(owner=GangRepair, method="repair", uids=first_held),
+    Place(owner=GangRepair, method="relocate", uids=first_held),
+    Place(owner=Admission, method="start_nominated", uids=first_gang),
+    Place(owner=Admission, method="admit", uids=first_gang),
+    Place(owner=Admission, method="admit_together", uids=first_of_group),
+    Place(owner=Admission, method="waiting", uids=first_gang),
+    Place(owner=Growth, method="grow", uids=first_held),
+    Place(owner=Growth, method="start_surplus", uids=first_gang),
+    Place(owner=Migrator, method="_move", uids=moving_unit),
+    Place(owner=Placer, method="find", uids=by_keyword),
+    Place(owner=Placer, method="try_find", uids=by_keyword),
+    Place(owner=ClusterView, method="search", uids=by_keyword),
+    Place(owner=ClusterView, method="fits", uids=by_keyword),
+    Place(owner=ClusterView, method="take", uids=by_keyword),
+    Place(owner=Preemptor, method="preempt", uids=by_keyword),
+    Place(owner=Candidates, method="_is_protected", uids=first_held),
+    Place(owner=Candidates, method="moving_costs", uids=first_held),
+    Place(owner=Reservations, method="reserve", uids=requesting),
+    Place(owner=QueueAccess, method="rejection", uids=first_gang),
+    Place(owner=Rejection, method="of", uids=first_gang),
+    Place(owner=PendingGangs, method="_register", uids=first_gang),
 ]
-
-
-@contextmanager
-def planted(place: Place, *uids: str) -> Generator[Counter[str]]:
-    """Raise in a method for some gangs, and count how often."""
-    real, raised = getattr(place.owner, place.method), Counter[str]()
-
-    def method(*args: Any, **named: Any) -> Any:
-        for uid in place.uids(*args, **named):
-            if uid in uids:
-                raised[uid] += 1
-                raise PlantedError("planted")
-        return real(*args, **named)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(place.owner, place.method, method)
-        yield raised
-
-
-@cache
-def some_world(number: int) -> World:
-    """A random cluster in the middle of its life, with everything that a cycle can decide."""
-    random = Random(number)
-    if number % 2:
-        features = frozenset(random.sample(list(DRAWN), random.randint(2, 6)))
-        return world(number, features)
-    life: Life | MixedLife = Life(number) if number % 4 else MixedLife(number)
-    for _ in range(random.randint(2, 12)):
-        life.happen(random.choice(life.events))
-    item = World(
-        snapshot=life.snapshot(), pending=tuple(life.pending), policy=life.policy, now=life.clock
-    )
-    if number % 8 == 2:  # two gangs of a group; running gangs that would rather be in pool b
-        group = [gang(f"g{i}", queue="x", pool="a", group="g", group_gangs=2) for i in range(2)]
-        return replace(
-            item,
-            pending=(*item.pending, *group),
-            policy=replace(item.policy, move_back=True, moves=MoveBudget(gangs=3, gpu_seconds=1e6)),
-            snapshot=replace(
-                item.snapshot,
-                admitted=tuple(
-                    held
-                    if held.is_residual
-                    else replace(held, gang=replace(held.gang, pool=None, pools=("b", "a")))
-                    for held in item.snapshot.admitted
-                ),
-            ),
-        )
-    return item
-
-
-def cycle_of(item: World) -> CycleInput:
-    return CycleInput(
-        snapshot=item.snapshot, pending=item.pending, policy=item.policy, now=item.now
-    )
 
 
 def decided(item: World, cache: CycleCache | None = None) -> Decisions:
@@ -258,51 +167,6 @@ def test_exceptions_on_two_gangs_come_to_an_end_and_blame_no_third_one(place: Pl
             decisions = decided(item)
         assert {fault.uid for fault in decisions.faults} <= set(pair), (number, pair)
         assert bool(decisions.faults) == bool(raised), (number, pair)
-
-
-@dataclass(frozen=True, slots=True)
-class CallSite:
-    """A function of the scheduler, called about a gang."""
-
-    code: CodeType
-    uid: str
-
-    def __str__(self) -> str:
-        return f"{Path(self.code.co_filename).name} {self.code.co_name} {self.uid}"
-
-
-@cache
-def may_be_planted(file: str) -> bool:
-    """Return whether a file decides about gangs. Values and the handling of exceptions do not."""
-    folder = Path(file).parent
-    if folder.name == "drumline_scheduler" and "fault" in file:
-        return False
-    return "drumline_scheduler" in folder.parts and folder.name != "model"
-
-
-@contextmanager
-def traced(seen: dict[CallSite, int], *, raising: CallSite | None = None) -> Generator[None]:
-    """Count the calls with a gang in their parameters, and raise in those of one site."""
-
-    def trace(frame: FrameType, event: str, _: object) -> None:
-        code = frame.f_code
-        if event != "call" or not may_be_planted(code.co_filename):
-            return
-        for value in frame.f_locals.values():
-            if isinstance(value, Gang | Admitted):
-                item = value.gang if isinstance(value, Admitted) else value
-                site = CallSite(code, item.uid)
-                seen[site] = seen.get(site, 0) + 1
-                if site == raising:
-                    raise PlantedError("planted")
-                return
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        yield
-    finally:
-        sys.settrace(before)
 
 
 @pytest.mark.parametrize("number", RARE[1::6])
@@ -510,34 +374,6 @@ def test_a_leaving_gang_that_raises_leaves_nominated_gangs_alone() -> None:
         decisions = run(snapshot, *nominated)
     assert [fault.uid for fault in decisions.faults] == [bad.gang.uid]
     assert decisions.placed
-
-
-def test_a_forecast_tries_a_bad_job_no_more_often_than_one_cycle() -> None:
-    snapshot = cluster(*racks(count=1, nodes=2))
-    bad, good = gang("bad", at=0), [gang(f"g{i}", gpus=2, at=1.0 + i) for i in range(4)]
-    with planted(PLACES[3], bad.uid) as raised:
-        starts = expected_starts(
-            CycleInput(snapshot=snapshot, pending=(bad, *good), policy=Policy(), now=0.0), samples=8
-        )
-    assert {start.uid for start in starts} == {each.uid for each in good}
-    assert raised[bad.uid] == 2
-
-
-BETWEEN_CYCLES = [
-    Place(owner=Lines, method="of", uids=_first_gang),
-    Place(owner=ForecastCluster, method="_hold", uids=_first_held),
-]
-
-
-@pytest.mark.parametrize("place", BETWEEN_CYCLES, ids=str)
-def test_a_forecast_leaves_out_a_job_on_which_it_raises_between_its_cycles(place: Place) -> None:
-    snapshot = cluster(*racks(count=1, nodes=2))
-    jobs = [gang(f"g{i}", gpus=2, at=float(i)) for i in range(4)]
-    cycle = CycleInput(snapshot=snapshot, pending=tuple(jobs), policy=Policy(), now=0.0)
-    with planted(place, jobs[1].uid) as raised:
-        starts = expected_starts(cycle, samples=4)
-    assert raised[jobs[1].uid] == 1
-    assert starts == expected_starts(replace(cycle, pending=(jobs[0], *jobs[2:])), samples=4)
 
 
 def test_an_exception_that_passes_without_the_cache_is_reported_with_its_cause() -> None:

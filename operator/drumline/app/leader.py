@@ -186,6 +186,7 @@ class LeaderComponents:
             wake=self._wake.set,
             caught_up=self._caught_up,
             metrics=self._term.metrics.forecasts,
+            faults=self._term.metrics.faults,
         )
         node_requests = self._wire_node_requests()
         guard = self._wire_guard()

@@ -19,7 +19,7 @@ from drumline_cli.commands import Output
 from drumline_cli.decide import cluster, live_objects
 from drumline_cli.decide.alternatives_text import alternatives_text
 from drumline_cli.decide.cluster import ClusterInput
-from drumline_cli.decide.cycle import decided, read_policy
+from drumline_cli.decide.cycle import decided, fault_remark, read_policy
 from drumline_cli.decide.installation import read_installation
 from drumline_cli.decide.job_decisions import JobDecision
 from drumline_cli.decide.live_objects import LiveObjects
@@ -28,6 +28,7 @@ from drumline_cli.decide.table import table
 from drumline_cli.errors import BadInput
 from drumline_cli.manifests import ManifestDocument, read_manifests
 from drumline_contract import plain
+from drumline_scheduler.decisions import GangFault
 
 
 class DecidedCycle(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -75,6 +76,7 @@ def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
     )
     cluster_input = replace(cluster_input, remarks=(*cluster_input.remarks, *objects.remarks))
     # Phase 2: one cycle, with forecasts and prices unless the user declined.
+    faults: list[GangFault] = []
     decisions = decided(
         cluster_input,
         policy,
@@ -82,7 +84,10 @@ def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
         priced=True,
         # With added objects the stored forecasts no longer apply.
         as_written=not (chosen.live and (chosen.file or chosen.manifest)),
+        on_fault=faults.append,
     )
+    remarks = (*cluster_input.remarks, *map(fault_remark, faults))
+    cluster_input = replace(cluster_input, remarks=remarks)
     wide = chosen.output == "wide"
     text = (
         as_json(cluster_input, decisions)

@@ -19,12 +19,13 @@ from drumline_cli.manifests import read_manifests
 from drumline_contract import plain
 from drumline_scheduler.cycle import decide
 from drumline_scheduler.cycle_input import CycleInput
-from drumline_scheduler.decisions import Blocked
+from drumline_scheduler.decisions import Blocked, GangFault
 from drumline_scheduler.forecast.expected_starts import (
     ExpectedStart,
     KnownFutures,
     expected_starts,
 )
+from drumline_scheduler.forecast.isolation import OnFault, ignored
 from drumline_scheduler.forecast.line_forecast import line_forecast
 from drumline_scheduler.forecast.lines import CANNOT_START
 from drumline_scheduler.model import Policy
@@ -38,6 +39,7 @@ def decided(
     priced: bool = False,
     as_written: bool = False,
     futures: KnownFutures | None = None,
+    on_fault: OnFault = ignored,
 ) -> list[JobDecision]:
     """Return the decisions of the cycle, one row per affected job.
 
@@ -50,16 +52,23 @@ def decided(
             in its status keeps the expected start that the operator has written there. The operator
             knows the errors of its earlier forecasts.
         futures: futures of an earlier call; these are used if they are the same.
+        on_fault: takes each exception on a job whose row does not show it.
     """
     now = cluster_input.as_of
     cycle = CycleInput(
         snapshot=cluster_input.snapshot, pending=cluster_input.pending, policy=policy, now=now
     )
     decisions = decide(cycle)
+    answered = {each.uid for each in decisions.blocked}
+    for fault in decisions.faults:
+        if fault.uid not in answered:
+            on_fault(fault)
     starts: dict[str, ExpectedStart] = {}
     if forecast and decisions.blocked:
-        simulated = expected_starts(cycle, known=futures)
-        made = line_forecast(cycle, blocked=decisions.blocked, simulated=simulated)
+        simulated = expected_starts(cycle, known=futures, on_fault=on_fault)
+        made = line_forecast(
+            cycle, blocked=decisions.blocked, simulated=simulated, on_fault=on_fault
+        )
         starts = {start.uid: start for start in made.starts}
         starts.update(cluster_input.node_demands.starts_after(decisions, now=now))
         if as_written:
@@ -71,6 +80,14 @@ def decided(
         return rows
     choices = alternatives(cycle, decisions=decisions, starts=starts)
     return [replace(row, alternatives=choices.get(row.uid, ())) for row in rows]
+
+
+def fault_remark(fault: GangFault) -> str:
+    """Return the sentence about an exception on one job."""
+    return (
+        f"{fault.key or 'the cycle'}: the scheduler failed (stage {fault.stage}: {fault.error});"
+        " other jobs are decided without it. Please report it"
+    )
 
 
 def _written_starts(

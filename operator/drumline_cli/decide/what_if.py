@@ -15,7 +15,7 @@ from drumline_api.trainingjob import TrainingJob
 from drumline_api.trainingqueue import TrainingQueue
 from drumline_cli.decide import cluster
 from drumline_cli.decide.cluster import ClusterInput
-from drumline_cli.decide.cycle import decided
+from drumline_cli.decide.cycle import decided, fault_remark
 from drumline_cli.decide.job_decisions import JobDecision
 from drumline_cli.errors import BadInput
 from drumline_cli.manifests import ManifestDocument
@@ -99,6 +99,8 @@ class Baseline:
     manifests: Sequence[ManifestDocument]
     seen: ClusterInput
     decisions: Mapping[str, JobDecision]
+    faults: tuple[str, ...]
+    """Sentences about jobs on which the scheduler failed."""
     policy: Policy
     futures: KnownFutures
     """The simulated futures. A question that does not change them uses them again."""
@@ -112,9 +114,15 @@ def baseline(manifests: Sequence[ManifestDocument], *, policy: Policy) -> Baseli
     """
     # The baseline is computed once, and answers to several questions share it.
     seen, futures = cluster.read(manifests, policy=policy), KnownFutures()
-    decisions = _by_job(seen, policy, futures=futures)
+    faults: list[str] = []
+    decisions = _by_job(seen, policy, futures=futures, faults=faults)
     return Baseline(
-        manifests=manifests, seen=seen, decisions=decisions, policy=policy, futures=futures
+        manifests=manifests,
+        seen=seen,
+        decisions=decisions,
+        faults=tuple(faults),
+        policy=policy,
+        futures=futures,
     )
 
 
@@ -132,7 +140,9 @@ def answer(known: Baseline, change: Change) -> WhatIfAnswer:
     if problem is not None:
         raise BadInput(problem)
     # Phase 2: compare both decisions by job. The job of the question comes first.
-    now, then = known.decisions, _by_job(after, known.policy, futures=known.futures)
+    faults: list[str] = []
+    now = known.decisions
+    then = _by_job(after, known.policy, futures=known.futures, faults=faults)
     asked = _asked(different, change)
     jobs: list[str] = [asked] if asked else []
     jobs += [*then, *now]
@@ -142,7 +152,8 @@ def answer(known: Baseline, change: Change) -> WhatIfAnswer:
     ]
     # Equal decisions are counted but not listed.
     kept = [row for row in rows if row.asked or not _same(row.now, row.then)]
-    fresh = (remark for remark in after.remarks if remark not in known.seen.remarks)
+    before = {*known.seen.remarks, *known.faults}
+    fresh = (remark for remark in (*after.remarks, *faults) if remark not in before)
     return WhatIfAnswer(
         changed=tuple(kept),
         unchanged=len(rows) - len(kept),
@@ -152,10 +163,16 @@ def answer(known: Baseline, change: Change) -> WhatIfAnswer:
 
 
 def _by_job(
-    seen: ClusterInput, policy: Policy, *, futures: KnownFutures
+    seen: ClusterInput, policy: Policy, *, futures: KnownFutures, faults: list[str]
 ) -> Mapping[str, JobDecision]:
+    rows = decided(
+        seen,
+        policy,
+        forecast=True,
+        futures=futures,
+        on_fault=lambda fault: faults.append(fault_remark(fault)),
+    )
     # Surplus gangs are part of their job, so a second row would look like a duplicate.
-    rows = decided(seen, policy, forecast=True, futures=futures)
     return {row.job: row for row in rows if not row.surplus}
 
 

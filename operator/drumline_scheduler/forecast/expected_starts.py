@@ -41,15 +41,13 @@ from typing import Final
 from drumline_scheduler.cycle import decide
 from drumline_scheduler.cycle_cache import CycleCache
 from drumline_scheduler.cycle_input import CycleInput
-from drumline_scheduler.fault_isolation import TooManyFaultsError
-from drumline_scheduler.faults import gangs_in_frames
 from drumline_scheduler.forecast.cluster import ForecastCluster, RuntimeEstimate, promised
+from drumline_scheduler.forecast.isolation import OnFault, forecast_around_faults, ignored
 from drumline_scheduler.forecast.lines import CANNOT_START, Lines
-from drumline_scheduler.model import Admitted, Gang, InvalidSnapshotError, Snapshot
+from drumline_scheduler.model import Admitted, Gang, Snapshot
 from drumline_scheduler.overdue_gangs import without_overdue
 from drumline_scheduler.queueing.expected_ends import LEAST_SECONDS
 from drumline_scheduler.queueing.line_order import line_of
-from drumline_scheduler.work import CycleCutError
 
 SAMPLES: Final = 5
 """Number of simulated futures, for the operator and for `drumline decide`."""
@@ -79,8 +77,6 @@ VAGUE_RATIO: Final = 6.0
 """A band is vague if its end is more than a week away and six times as far as its beginning."""
 _NORMAL: Final = NormalDist()
 _LEAST_CHANCE, _MOST_CHANCE = 1e-300, 1.0 - 1e-12
-MOST_LEFT_OUT: Final = 4
-"""Gangs that a forecast leaves out because it raises on them."""
 _NEARLY_ALL: Final = 0.99
 """Used part of a limit above which a gang shows no more about honesty."""
 
@@ -118,10 +114,11 @@ def expected_starts(
     seed: int = 0,
     go_on: Callable[[], bool] = lambda: True,
     known: KnownFutures | None = None,
+    on_fault: OnFault = ignored,
 ) -> tuple[ExpectedStart, ...]:
     """Return when the first gangs of every line will probably start, in scheduling order.
 
-    A waiting gang on which the forecast raises is left out.
+    A waiting gang on which the forecast raises is left out. A running one counts as staying.
 
     Args:
         cycle: arguments as for `decide`; nothing is moved in the forecast.
@@ -130,25 +127,20 @@ def expected_starts(
         go_on: called before each cycle. If it returns False, only the complete futures count. If
             none is complete, the result is empty.
         known: futures of earlier calls. They are used if they are the same, else replaced by these.
+        on_fault: takes each exception on one gang.
 
     Raises:
-        Exception: it raises on more gangs than `MOST_LEFT_OUT`, or whatever gangs are left out.
+        Exception: it raises on more gangs than `isolation.MOST_FAULTS`, or whatever gangs are left
+            out.
     """
-    left_out = 0
-    while True:
-        try:
-            return _expected_starts(cycle, samples=samples, seed=seed, go_on=go_on, known=known)
-        except (InvalidSnapshotError, TooManyFaultsError, CycleCutError):
-            raise
-        except Exception as error:
-            # The stages of `decide` isolate faults. This is for the steps between its cycles.
-            waiting = {gang.uid for gang in cycle.pending}
-            named = [gang.uid for gang in gangs_in_frames(error) if gang.uid in waiting]
-            left_out += 1
-            if not named or left_out > MOST_LEFT_OUT:
-                raise
-            pending = tuple(gang for gang in cycle.pending if gang.uid != named[0])
-            cycle = replace(cycle, pending=pending)
+
+    def attempt(snapshot: Snapshot, pending: tuple[Gang, ...]) -> tuple[ExpectedStart, ...]:
+        given = replace(cycle, snapshot=snapshot, pending=pending)
+        return _expected_starts(given, samples=samples, seed=seed, go_on=go_on, known=known)
+
+    return forecast_around_faults(
+        attempt, snapshot=cycle.snapshot, pending=cycle.pending, on_fault=on_fault
+    )
 
 
 def _expected_starts(
@@ -336,7 +328,7 @@ def _honesty(*, snapshot: Snapshot, now: float) -> float:
     evidence = 0.0
     for held in snapshot.admitted:
         limit = held.gang.max_runtime_seconds
-        if limit is not None and not held.leaving:
+        if limit is not None and not (held.leaving or held.is_overdue):
             part = min(_NEARLY_ALL, max(0.0, now - held.admitted_at) / limit)
             # Sum of log likelihood ratios, so that many gangs do not underflow.
             evidence -= log(_density(part))
@@ -352,7 +344,7 @@ def _density(part: float) -> float:
 
 def _is_open(held: Admitted) -> bool:
     """Return whether the length of a running gang is unknown."""
-    return held.gang.max_runtime_seconds is None and not held.is_residual
+    return held.gang.max_runtime_seconds is None and not (held.is_residual or held.is_overdue)
 
 
 def _quantile(starts: Sequence[float | None], *, share: float) -> float | None:

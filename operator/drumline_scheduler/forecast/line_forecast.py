@@ -19,6 +19,7 @@ from drumline_scheduler.forecast.correction import (
     grouped,
 )
 from drumline_scheduler.forecast.expected_starts import ExpectedStart, expected_starts
+from drumline_scheduler.forecast.isolation import OnFault, ignored
 from drumline_scheduler.forecast.lines import CANNOT_START
 from drumline_scheduler.forecast.rough_starts import rough_starts
 
@@ -39,6 +40,7 @@ def line_forecast(
     blocked: Sequence[Blocked],
     simulated: Iterable[ExpectedStart] | None = None,
     correction: Correction | None = None,
+    on_fault: OnFault = ignored,
 ) -> LineForecast:
     """Return the expected starts of the gangs that a cycle leaves waiting.
 
@@ -47,16 +49,24 @@ def line_forecast(
         blocked: its rejections, in scheduling order.
         simulated: `expected_starts` of the same cycle; None: they are computed here.
         correction: of earlier forecasts; None: that of an operator that has just started.
+        on_fault: takes each exception on one gang.
     """
     if simulated is None:
-        simulated = expected_starts(cycle) if blocked else ()
+        simulated = expected_starts(cycle, on_fault=on_fault) if blocked else ()
     now = cycle.now
     # Gangs that need a change of the job or the cluster have no expected start.
     dated = [each for each in blocked if each.reason not in CANNOT_START]
     waiting = {gang.uid: gang for gang in cycle.pending}
     uids = {each.uid for each in dated}
     known = {start.uid: start for start in simulated if start.uid in uids}
-    rough = rough_starts(snapshot=cycle.snapshot, waiting=waiting, line=dated, known=known, now=now)
+    rough = rough_starts(
+        snapshot=cycle.snapshot,
+        waiting=waiting,
+        line=dated,
+        known=known,
+        now=now,
+        on_fault=on_fault,
+    )
     made = grouped(simulated=known.values(), rough=rough, waiting=waiting)
     # Without observations the prior still widens the band.
     correction = correction or ForecastLearner().correction(now)

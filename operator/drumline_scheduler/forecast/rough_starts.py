@@ -29,6 +29,7 @@ from drumline_scheduler.forecast.expected_starts import (
     USUAL_SECONDS,
     ExpectedStart,
 )
+from drumline_scheduler.forecast.isolation import OnFault, forecast_around_faults, ignored
 from drumline_scheduler.forecast.lines import LineKey, Lines
 from drumline_scheduler.model import Admitted, Gang, Snapshot
 from drumline_scheduler.queueing.expected_ends import LEAST_SECONDS, expected_end
@@ -69,8 +70,11 @@ def rough_starts(
     known: Mapping[str, ExpectedStart],
     now: float,
     asked: Container[str] | None = None,
+    on_fault: OnFault = ignored,
 ) -> list[ExpectedStart]:
     """Return the starts of those in line that have no simulated one.
+
+    A waiting gang on which the estimate raises is left out. A running one counts as staying.
 
     Args:
         snapshot: the cluster.
@@ -79,7 +83,34 @@ def rough_starts(
         known: simulated starts by uid.
         now: seconds since the epoch.
         asked: uids of the wanted starts; None: of all.
+        on_fault: takes each exception on one gang.
+
+    Raises:
+        Exception: it raises on more gangs than `isolation.MOST_FAULTS`, or whatever gangs are left
+            out.
     """
+    blocked = tuple(line)
+
+    def attempt(snapshot: Snapshot, pending: tuple[Gang, ...]) -> list[ExpectedStart]:
+        left = {gang.uid: gang for gang in pending}
+        return _rough_starts(
+            snapshot=snapshot, waiting=left, line=blocked, known=known, now=now, asked=asked
+        )
+
+    return forecast_around_faults(
+        attempt, snapshot=snapshot, pending=tuple(waiting.values()), on_fault=on_fault
+    )
+
+
+def _rough_starts(
+    *,
+    snapshot: Snapshot,
+    waiting: Mapping[str, Gang],
+    line: Iterable[Blocked],
+    known: Mapping[str, ExpectedStart],
+    now: float,
+    asked: Container[str] | None,
+) -> list[ExpectedStart]:
     lines = Lines(snapshot)
     returns = _returned(snapshot, lines=lines, now=now)
     since: dict[LineKey, float] = {}
@@ -139,7 +170,7 @@ def _returned(snapshot: Snapshot, *, lines: Lines, now: float) -> Mapping[LineKe
     rates: dict[LineKey, float] = {}
     for held in snapshot.admitted:
         # A foreign pod without a known end may stay for ever.
-        if held.is_foreign and held.ends_at is None:
+        if held.is_overdue or (held.is_foreign and held.ends_at is None):
             continue
         left, is_known = _remaining(held, now=now)
         root = lines.root(held.gang.queue)

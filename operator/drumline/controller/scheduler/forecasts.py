@@ -32,7 +32,7 @@ from drumline.controller.scheduler.cycle_thread import CycleThread
 from drumline.controller.state.cluster import ClusterCache
 from drumline.lifecycle.model.timestamps import parse_timestamp
 from drumline.telemetry import logs
-from drumline.telemetry.metrics import ForecastMetrics
+from drumline.telemetry.metrics import FaultMetrics, ForecastMetrics
 from drumline_scheduler.cycle_input import CycleInput
 from drumline_scheduler.decisions import Blocked, GangFault
 from drumline_scheduler.forecast.accuracy import StartForecast
@@ -63,6 +63,7 @@ class Forecasts:
         caught_up: returns when a new leader has processed its backlog.
         metrics: counts the accuracy of forecasts.
         forecaster: `expected_starts`, or a replacement in tests.
+        faults: counts exceptions on one gang. None: they are only logged.
     """
 
     def __init__(
@@ -76,6 +77,7 @@ class Forecasts:
         caught_up: Callable[[], Awaitable[None]],
         metrics: ForecastMetrics,
         forecaster: Callable[..., Sequence[ExpectedStart]] = expected_starts,
+        faults: FaultMetrics | None = None,
     ) -> None:
         self._state = state
         self._usage = usage
@@ -85,6 +87,7 @@ class Forecasts:
         self._caught_up = caught_up
         self._metrics = metrics
         self._forecaster = forecaster
+        self._faults = faults
         self.set_aside: tuple[GangFault, ...] = ()
         """Faults of the last cycle. A forecast does not try these gangs again."""
         self._newest: Forecast | None = None
@@ -167,7 +170,14 @@ class Forecasts:
             return self._forecaster(
                 cycle,
                 go_on=lambda: not stopped.is_set() and time.thread_time() - began < MOST_SECONDS,
+                on_fault=self._on_fault,
             )
+
+    def _on_fault(self, fault: GangFault) -> None:
+        """Report a job that a forecast leaves out or, if it runs, counts as staying for ever."""
+        if self._faults is not None:
+            self._faults.raised.labels(stage=fault.stage).inc()
+        log.error("forecast_fault", job=fault.key, error=fault.error, trace=fault.trace)
 
     def add_rough_forecasts(
         self,
@@ -208,6 +218,7 @@ class Forecasts:
             known=self._simulated,
             now=now,
             asked=new.keys(),
+            on_fault=self._on_fault,
         )
         self._take(grouped(simulated=(), rough=rough, waiting=waiting), now=now)
         # A job that cannot have a forecast is remembered as well, for the comparison with its
