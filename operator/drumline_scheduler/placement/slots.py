@@ -108,10 +108,10 @@ class SlotIndex:
         """True if the node passes the filter, by ordinal."""
         self.counted = shape.in_grain(tree=tree, eligible=self.eligible)
         """True if the node is eligible and carries the labels that the grain needs, by ordinal."""
-        self._kinds: list[Bucket] = []
-        """The buckets of the last count."""
+        self._kinds: Counts = np.zeros((2, 0), dtype=np.int64)
+        """Free GPUs and slots of each distinct vector at the last count, a column each."""
         self._places: Counts = np.zeros(0, dtype=np.int64)
-        """Index into `_kinds` of each node at the last count, by ordinal."""
+        """Column of `_kinds` of each node at the last count, by ordinal."""
         self._cells: list[Bucket] | None = None
         """`cells`, once they were needed. Most shapes are placed or rejected without them."""
         self.slots: list[Counts] = []
@@ -129,19 +129,23 @@ class SlotIndex:
     def cells(self) -> list[Bucket]:
         """Bucket of each node, by ordinal."""
         if self._cells is None:
-            self._cells = self._cells_of(range(len(self.tree.nodes)))
+            # Nodes of one bucket share its tuple.
+            kinds = _columns(self._kinds)
+            self._cells = list(map(kinds.__getitem__, self._places.tolist()))
         return self._cells
 
     def cell(self, ordinal: int) -> Bucket:
         """Return the bucket of one node."""
         if self._cells is None:
-            return self._kinds[int(self._places[ordinal])]
+            gpus, slots = self._kinds[:, self._places[ordinal]].tolist()
+            return gpus, slots
         return self._cells[ordinal]
 
     def _cells_of(self, span: range) -> list[Bucket]:
+        # A placement needs one domain. Buckets of all vectors for each shape would be quadratic.
         if self._cells is not None:
             return self._cells[span.start : span.stop]
-        return list(map(self._kinds.__getitem__, self._places[span.start : span.stop].tolist()))
+        return _columns(self._kinds[:, self._places[span.start : span.stop]])
 
     def ineligibility(self, ordinal: int) -> Ineligibility | None:
         """Return why a node is ineligible; None if it is eligible. O(1) when it is known."""
@@ -249,14 +253,12 @@ class SlotIndex:
         closed = len(table)
         # An extra row of zeros stands for nodes that are not counted.
         places = places.copy() if all(self.counted) else np.where(self.counted, places, closed)
-        both = np.zeros((2, closed + 1), dtype=np.int64)
+        kinds = np.zeros((2, closed + 1), dtype=np.int64)
         if closed:
-            np.maximum(table[:, 0], 0, out=both[0, :closed])
-            both[1, :closed] = self.shape.slots_in_each(table)
-        gpus, slots = both.tolist()
-        self._kinds, self._places = list(zip(gpus, slots, strict=True)), places
-        self._cells = None
-        sums = self.tree.sums_of_rows(both.take(places, axis=1))
+            np.maximum(table[:, 0], 0, out=kinds[0, :closed])
+            kinds[1, :closed] = self.shape.slots_in_each(table)
+        self._kinds, self._places, self._cells = kinds, places, None
+        sums = self.tree.sums_of_rows(kinds.take(places, axis=1))
         self.gpus, self.slots = [gpus for gpus, _ in sums], [slots for _, slots in sums]
 
     def _update(self, ordinal: int) -> None:
@@ -279,6 +281,11 @@ class SlotIndex:
             _leave(buckets=buckets, cell=old, ordinal=ordinal)
         if new[1]:
             insort(buckets.setdefault(new, []), ordinal)
+
+
+def _columns(table: Counts) -> list[Bucket]:
+    gpus, slots = table.tolist()
+    return list(zip(gpus, slots, strict=True))
 
 
 def _leave(*, buckets: dict[Bucket, list[int]], cell: Bucket, ordinal: int) -> None:

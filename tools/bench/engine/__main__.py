@@ -1,18 +1,20 @@
 """`python -m tools.bench.engine [GROUP...]`: all figures of the engine, or some groups of them.
 
 Each group runs in a process of its own, so that its memory is its own; what they measured stands in
-build/bench/engine.json afterwards.
+build/bench/engine.json afterwards. Python looks for cycles of objects as often as in the operator.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
 
+from drumline.app.process import YOUNG_OBJECTS
 from tools.bench.engine import growth, kai, native, simulated, steady, virtual, waiting_line
 from tools.bench.engine.shape import measure
 from tools.bench.report import Row, publish
@@ -36,6 +38,7 @@ def main() -> None:
     parser.add_argument("--alone", choices=GROUPS, help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.alone:
+        gc.set_threshold(YOUNG_OBJECTS)
         rows = GROUPS[asked.alone]()
         print(_MARK + json.dumps([asdict(row) for row in rows]), flush=True)
         return

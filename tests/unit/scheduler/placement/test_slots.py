@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from random import Random
 
@@ -9,6 +10,7 @@ import pytest
 
 from drumline_scheduler import Pool
 from drumline_scheduler.placement.allocations import Vector
+from drumline_scheduler.placement.distinct_capacities import DistinctCapacities
 from drumline_scheduler.placement.eligibility import node_filter_of
 from drumline_scheduler.placement.frontier import Frontiers, RoleMix
 from drumline_scheduler.placement.slicing import SliceLevel
@@ -118,6 +120,17 @@ def test_changes_of_a_whole_pool_at_once_are_counted_too() -> None:
     after = [dict(index.bucket(leaf)) for leaf in range(5)]
     assert after == [dict(fresh.bucket(leaf)) for leaf in range(5)] != before
     assert [row.tolist() for row in index.slots] == [row.tolist() for row in fresh.slots]
+
+
+def test_a_placement_in_one_domain_makes_no_object_for_each_vector_of_the_pool() -> None:
+    size = 2000
+    tree = build_tree(pool=POOL, nodes=[node(f"n{i:04}", f"r{i // 4}") for i in range(size)])
+    free: list[Vector] = [(1000 + i, 1000 + i) for i in range(size)]
+    distinct = DistinctCapacities(amounts=free)
+    before = sys.getallocatedblocks()
+    index = SlotIndex(tree=tree, shape=PLAIN, free=free, distinct=distinct)
+    assert len(index.bucket(3)) == 4
+    assert sys.getallocatedblocks() - before < size // 4
 
 
 def test_closed_nodes_and_those_without_the_labels_of_a_slice_have_no_room_for_it() -> None:
