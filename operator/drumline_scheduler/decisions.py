@@ -394,6 +394,8 @@ class GangFault:
     """The innermost calls, in one line."""
     is_certain: bool = True
     """False if the cycle took too long, and the gang was only the one that it was deciding then."""
+    slots_raise: bool = False
+    """True if the slots of a running gang raise as well. Plain gangs hold them in its place."""
 
     @property
     def seed(self) -> str:

@@ -55,22 +55,69 @@ class TooManyFaultsError(RuntimeError):
         self.faults = tuple(faults)
 
 
-def without(cycle: CycleInput, uids: Collection[str]) -> CycleInput:
+def without(cycle: CycleInput, uids: Collection[str], *, plain: Collection[str] = ()) -> CycleInput:
     """Return the arguments without some waiting gangs, and with some running gangs inert.
 
     An inert gang keeps its slots and its quota. It is not repaired, resized, moved or evicted.
     A waiting gang waits without its surplus gang if only the surplus gang is listed.
+
+    Args:
+        cycle: all gangs.
+        uids: uids of the gangs.
+        plain: those among the running ones whose slots others hold for them (`plain_holders`).
     """
     if not uids:
         return cycle
-    snapshot = replace(
-        cycle.snapshot,
-        admitted=tuple(
-            _inert(held) if _is_set_aside(held, uids) else held for held in cycle.snapshot.admitted
-        ),
-    )
+    admitted: list[Admitted] = []
+    for held in cycle.snapshot.admitted:
+        if plain and _is_set_aside(held, plain):
+            admitted += plain_holders(held)
+        else:
+            admitted.append(_inert(held) if _is_set_aside(held, uids) else held)
+    snapshot = replace(cycle.snapshot, admitted=tuple(admitted))
     pending = tuple(_without_surplus(gang, uids) for gang in cycle.pending if gang.uid not in uids)
     return replace(cycle, snapshot=snapshot, pending=pending)
+
+
+def plain_holders(held: Admitted) -> Iterable[Admitted]:
+    """Yield gangs without any feature that hold the slots and the quota of a running one.
+
+    There is one for each role, because the pods of a plain gang are equal. Their uids are new.
+    """
+    gang, first = held.gang, 0
+    parts = [*((role.pods, role.per_pod) for role in gang.roles), (held.size, gang.per_pod)]
+    for pods, per_pod in parts:
+        places = range(first, first + pods)
+        first += pods
+        yield Admitted(
+            gang=Gang(
+                key=gang.key,
+                uid=f"{gang.uid}/holds/{places.start}",
+                queue=gang.queue,
+                user=gang.user,
+                priority=gang.priority,
+                nodes=pods,
+                per_pod=per_pod,
+                queued_at=gang.queued_at,
+                # Its sweep and its group count once.
+                sweep="" if places.start else gang.sweep,
+                sweep_limit=gang.sweep_limit,
+                group="" if places.start else gang.group,
+                group_gangs=gang.group_gangs,
+            ),
+            pool=held.pool,
+            assignment=tuple(held.assignment[place] for place in places),
+            reserved=frozenset(place - places.start for place in held.reserved if place in places),
+            lost=frozenset(place - places.start for place in held.lost if place in places),
+            leaving=held.leaving and not held.nominated,
+            departs=held.departs,
+            preemptible=False,
+            admitted_at=held.admitted_at,
+            ends_at=held.ends_at,
+            set_aside=True,
+            is_residual=held.is_residual,
+            is_foreign=held.is_foreign,
+        )
 
 
 def all_gangs(cycle: CycleInput) -> dict[str, Gang]:
@@ -105,7 +152,7 @@ def decide_around_faults(
         try:
             # The first attempt includes all gangs. Each further attempt leaves
             # out one more, so the loop ends.
-            decisions = attempt(without(cycle, search.out))
+            decisions = attempt(search.left(search.out))
         except InvalidSnapshotError:
             raise
         except Exception as error:
@@ -154,6 +201,8 @@ class _FaultSearch:
         self._cycle = cycle
         self._known = known
         self._may_share_a_cause = True
+        self._plain = {fault.uid for fault in cycle.set_aside if fault.slots_raise}
+        """Uids of running gangs that raise although they are inert."""
         self.faults: dict[str, GangFault] = {}
         """Faults by uid, in the order in which they were found."""
         self.count = 0
@@ -166,10 +215,24 @@ class _FaultSearch:
         """All gangs by uid. Most cycles raise nothing and do not need them."""
         return all_gangs(self._cycle)
 
+    @cached_property
+    def _waiting(self) -> frozenset[str]:
+        return frozenset(gang.uid for gang in self._cycle.pending)
+
     @property
     def out(self) -> set[str]:
         """Uids of the gangs that the next attempt does without."""
         return {*self._known, *self.faults}
+
+    def left(self, out: Collection[str], *, plain: Collection[str] = ()) -> CycleInput:
+        """Return the arguments of an attempt.
+
+        Args:
+            out: uids of the gangs that it does without.
+            plain: uids of running gangs among them that raise although they are inert, beside those
+                that are known.
+        """
+        return without(self._cycle, out, plain={*self._plain, *plain})
 
     def set_aside(self, error: Exception) -> bool:
         """Set the gang aside that an exception is about. Return False if no gang explains it.
@@ -190,7 +253,7 @@ class _FaultSearch:
         if len(alike) == 1 and self._may_share_a_cause:
             # Both may have met the same running gang, which is at fault.
             self._may_share_a_cause = False
-            running = self._running_culprit(fault, without=alike[0])
+            running = self._running_culprit(fault, without=alike[0], error=error)
             if running is not None:
                 del self.faults[alike[0].uid]
                 fault = running
@@ -212,7 +275,10 @@ class _FaultSearch:
             if culprit is None:
                 return None
             uid = culprit
-        return fault_about(self._gangs[uid].key, uid=uid, stage=stage, error=cause)
+        elif (other := self._waiting_culprit(cause, uid)) is not None:
+            uid = other
+        fault = fault_about(self._gangs[uid].key, uid=uid, stage=stage, error=cause)
+        return replace(fault, slots_raise=uid in self._plain)
 
     def _slow_fault(self, error: Exception, *, stage: str) -> GangFault | None:
         """Return the fault of the gang that takes too long.
@@ -260,7 +326,7 @@ class _FaultSearch:
     def _is_slow(self, uids: Collection[str]) -> bool:
         """Return whether a cycle about these gangs alone exceeds the limit of a probe."""
         try:
-            self._probe(without(self._cycle, self._gangs.keys() - set(uids)))
+            self._probe(self.left(self._gangs.keys() - set(uids)))
         except InvalidSnapshotError:
             raise
         except Exception as error:  # noqa: BLE001 - the attempts report all others
@@ -277,26 +343,71 @@ class _FaultSearch:
     def _in_frames(self, error: Exception) -> str | None:
         """Return the gang that is at fault according to the frames of an exception.
 
-        A gang is at fault if the cycle without it does not raise, or only about other gangs.
+        A gang is at fault if the cycle without it does not raise, or only about other gangs. The
+        slots of a running gang remain, so they may raise again. Then plain gangs hold them.
         """
         suspects = [] if isinstance(error, GangError) else self._suspects(error)
         for uid in suspects[:_MAX_SUSPECTS]:
-            other = self._error({*self.out, uid})
-            if other is None or not set(suspects) & set(self._suspects(other)):
+            if self._explains(uid, suspects, plain=False):
+                return uid
+        running = {held.gang.uid for held in self._cycle.snapshot.admitted}
+        for uid in suspects[:_MAX_SUSPECTS]:
+            if uid in running and self._explains(uid, suspects, plain=True):
+                self._plain.add(uid)
                 return uid
         return None
+
+    def _explains(self, uid: str, suspects: Collection[str], *, plain: bool) -> bool:
+        other = self._error({*self.out, uid}, plain={uid} if plain else ())
+        return other is None or not set(suspects) & set(self._suspects(other))
+
+    def _waiting_culprit(self, cause: BaseException, uid: str) -> str | None:
+        """Return another waiting gang that is at fault: it was met while one was decided.
+
+        Examples are a member of its group, or a gang with a nomination.
+
+        Args:
+            cause: the exception.
+            uid: uid of the gang that was decided.
+        """
+        inner = next((gang.uid for gang in gangs_in_frames(cause)), uid)
+        if inner == uid or inner in self.out or inner not in self._waiting:
+            return None
+        return inner if self._explains(inner, [inner, uid], plain=False) else None
 
     def _bisected(self) -> str | None:
         return self._culprit(out=self.out, among=list(self._gangs))
 
-    def _running_culprit(self, fault: GangFault, *, without: GangFault) -> GangFault | None:
-        """Return the fault of the running gang that alone explains two faults, if there is one."""
+    def _running_culprit(
+        self, fault: GangFault, *, without: GangFault, error: Exception
+    ) -> GangFault | None:
+        """Return the fault of the running gang that alone explains two faults, if there is one.
+
+        Args:
+            fault: the second fault.
+            without: the first one.
+            error: the exception of the second one.
+        """
         out = self.out - {without.uid}
         running = [held.gang.uid for held in self._cycle.snapshot.admitted]
+        # 1. A gang in the frames. Its slots may be what raises, so plain gangs hold them.
+        for uid in self._running_suspects(error, running):
+            if self._error({*out, uid}) is None:
+                return replace(fault, key=self._gangs[uid].key, uid=uid)
+            if self._error({*out, uid}, plain={uid}) is None:
+                self._plain.add(uid)
+                return replace(fault, key=self._gangs[uid].key, uid=uid, slots_raise=True)
+        # 2. Any other one.
         uid = self._culprit(out=out, among=running)
         if uid is None or uid in (fault.uid, without.uid) or self._raises({*out, uid}):
             return None
         return replace(fault, key=self._gangs[uid].key, uid=uid)
+
+    def _running_suspects(self, error: Exception, running: Collection[str]) -> list[str]:
+        """Return the uids of running gangs that the frames of an exception name."""
+        cause = error.__cause__ if isinstance(error, GangError) else None
+        named = (gang.uid for gang in gangs_in_frames(cause or error))
+        return [uid for uid in named if uid in running and uid not in self.out][:_MAX_SUSPECTS]
 
     def _set_namespace_aside(self, fault: GangFault) -> None:
         """Set all waiting gangs of a namespace aside once some of them have raised."""
@@ -336,10 +447,10 @@ class _FaultSearch:
     def _raises(self, out: Collection[str]) -> bool:
         return self._error(out) is not None
 
-    def _error(self, out: Collection[str]) -> Exception | None:
+    def _error(self, out: Collection[str], *, plain: Collection[str] = ()) -> Exception | None:
         """Return the exception of a cycle without some gangs; None if it does not raise."""
         try:
-            self._attempt(without(self._cycle, out))
+            self._attempt(self.left(out, plain=plain))
         except InvalidSnapshotError:
             raise
         except Exception as error:  # noqa: BLE001 - any exception is the one that is looked for

@@ -16,11 +16,25 @@ from typing import Any
 
 import pytest
 
-from drumline_scheduler import Admitted, CycleInput, Gang, MoveBudget
+from drumline_scheduler import (
+    Admitted,
+    Budget,
+    CycleInput,
+    Decisions,
+    Gang,
+    MoveBudget,
+    NodeOffer,
+    Queue,
+    Resources,
+    WaitingRule,
+    WhenSpent,
+)
+from drumline_scheduler.model import AskedNodes
 from drumline_scheduler.queueing.groups import GangGroup
 from tests.property.scheduling_lifetime import Life
 from tests.property.scheduling_mixed_life import MixedLife
-from tests.property.scheduling_worlds import DRAWN, World, world
+from tests.property.scheduling_policy_life import PolicyLife
+from tests.property.scheduling_worlds import DRAWN, Feature, World, world
 from tests.unit.scheduler.builders import gang
 
 
@@ -114,9 +128,87 @@ def some_world(number: int) -> World:
     return item
 
 
+@cache
+def full_world(number: int) -> World:
+    """A random cluster that has what other random ones lack.
+
+    Pools grow, some queues are drained, out of budget or nearly, and some gangs should have left.
+    """
+    random = Random(f"full {number}")
+    if number % 2:
+        item = world(number, frozenset(random.sample(list(Feature), random.randint(3, 8))))
+        snapshot = item.given()
+    else:
+        life = PolicyLife(number)
+        for _ in range(random.randint(2, 12)):
+            life.happen(random.choice(life.events))
+        item = World(snapshot=life.snapshot(), pending=tuple(life.pending), now=life.clock)
+        snapshot, item = item.snapshot, replace(item, policy=life.policy)
+    offers = tuple(
+        NodeOffer(
+            node=replace(each, name=f"new-{each.pool}", used=Resources(), unschedulable=False),
+            zone=random.choice(["", "z"]),
+            pool_limit=random.randint(1, 12),
+        )
+        for each in {node.pool: node for node in snapshot.nodes}.values()
+    )
+    asked = tuple(
+        AskedNodes(uid=each.uid, pool=offers[0].node.pool, zone=offers[0].zone, nodes=1)
+        for each in item.pending
+        if random.random() < 0.3
+    )
+    queues = tuple(_strained(random, queue) for queue in snapshot.queues)
+    admitted = tuple(_perhaps_overdue(random, held, now=item.now) for held in snapshot.admitted)
+    waits = tuple(
+        replace(each, queue="none") if random.random() < 0.05 else each for each in item.pending
+    )
+    return replace(
+        item,
+        snapshot=replace(
+            snapshot,
+            queues=queues,
+            admitted=admitted,
+            offers=offers if random.random() < 0.7 else (),
+            asked=asked,
+            spent={queue.name: {0: random.choice([10, 3000])} for queue in queues},
+        ),
+        pending=waits,
+        percents={},
+        groups=(),
+        policy=replace(item.policy, waiting=random.choice(list(WaitingRule))),
+    )
+
+
+def _strained(random: Random, queue: Queue) -> Queue:
+    chance = random.random()
+    if chance < 0.15:
+        return replace(queue, drained=True, held=True)
+    if chance < 0.4:
+        spent = random.choice(list(WhenSpent))
+        return replace(queue, budget=Budget(gpu_hours=1, window_days=7, when_spent=spent))
+    return queue
+
+
+def _perhaps_overdue(random: Random, held: Admitted, *, now: float) -> Admitted:
+    if random.random() < 0.2 and not (held.lost or held.is_foreign):
+        return replace(held, leaving=True, leaves_by=now - random.choice([-10.0, 1e6]))
+    return held
+
+
 def cycle_of(item: World) -> CycleInput:
     return CycleInput(
         snapshot=item.snapshot, pending=item.pending, policy=item.policy, now=item.now
+    )
+
+
+def of_others(decisions: Decisions, uid: str) -> Decisions:
+    """Return the decisions without the answers and the fault of one gang."""
+    return replace(
+        decisions,
+        blocked=tuple(each for each in decisions.blocked if each.uid != uid),
+        order=tuple(each for each in decisions.order if each != uid),
+        stay=tuple(each for each in decisions.stay if each != uid),
+        faults=(),
     )
 
 

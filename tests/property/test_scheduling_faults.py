@@ -27,7 +27,6 @@ from drumline_scheduler import (
     Policy,
     Queue,
     Snapshot,
-    cycle,
     decide,
     queue_evictions,
 )
@@ -37,7 +36,6 @@ from drumline_scheduler.fault_isolation import (
     MAX_FAULTS,
     MAX_NAMESPACE_FAULTS,
     TooManyFaultsError,
-    _FaultSearch,
     all_gangs,
     without,
 )
@@ -56,7 +54,6 @@ from drumline_scheduler.quota.queue_access import QueueAccess
 from drumline_scheduler.rejections import Rejection
 from tests.property.invariants import violations
 from tests.property.planted_faults import (
-    CallSite,
     Place,
     PlantedError,
     by_keyword,
@@ -65,10 +62,10 @@ from tests.property.planted_faults import (
     first_held,
     first_of_group,
     moving_unit,
+    of_others,
     planted,
     requesting,
     some_world,
-    traced,
 )
 from tests.property.scale import many
 from tests.property.scheduling_worlds import World
@@ -118,17 +115,6 @@ def decided_without(number: int, uid: str) -> Decisions:
     return decided(replace(item, snapshot=left.snapshot, pending=left.pending))
 
 
-def of_others(decisions: Decisions, uid: str) -> Decisions:
-    """Return the decisions without the answers and the fault of one gang."""
-    return replace(
-        decisions,
-        blocked=tuple(each for each in decisions.blocked if each.uid != uid),
-        order=tuple(each for each in decisions.order if each != uid),
-        stay=tuple(each for each in decisions.stay if each != uid),
-        faults=(),
-    )
-
-
 @pytest.mark.parametrize("place", PLACES, ids=str)
 def test_an_exception_on_one_gang_changes_nothing_for_all_others(place: Place) -> None:
     hit = 0
@@ -167,47 +153,6 @@ def test_exceptions_on_two_gangs_come_to_an_end_and_blame_no_third_one(place: Pl
             decisions = decided(item)
         assert {fault.uid for fault in decisions.faults} <= set(pair), (number, pair)
         assert bool(decisions.faults) == bool(raised), (number, pair)
-
-
-@pytest.mark.parametrize("number", RARE[1::6])
-def test_an_exception_in_any_call_about_a_gang_names_a_gang_without_bisection(number: int) -> None:
-    """An exception about a running gang's slots fails the cycle: they cannot be left out."""
-    item, sites = some_world(number), dict[CallSite, int]()
-    with traced(sites):
-        decided(item)
-    waiting = {each.uid: each.key for each in item.pending}
-    keys = waiting | {held.gang.uid: held.gang.key for held in item.snapshot.admitted}
-    # One gang for each function.
-    chosen = {site.code: site for site in Random(number).sample(list(sites), len(sites))}
-    attempt, bisected = cycle._decide, _FaultSearch._bisected
-    for site in chosen.values():
-        searches = list[CallSite]()
-
-        def planted_attempt(*args: Any, site: CallSite = site, **named: Any) -> Decisions:
-            with traced({}, raising=site):  # an exception ends the tracing
-                return attempt(*args, **named)
-
-        def watched(*args: Any, calls: list[Any] = searches, **named: Any) -> str | None:
-            calls.append(args)
-            return bisected(*args, **named)
-
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(cycle, "_decide", planted_attempt)
-            patch.setattr(_FaultSearch, "_bisected", watched)
-            try:
-                faults = decided(item).faults
-            except PlantedError as error:
-                failed = error
-            else:
-                failed = None
-        if failed is not None:
-            assert site.uid not in waiting, site
-            assert keys[site.uid] in "".join(failed.__notes__), site
-            continue
-        assert not searches, site
-        named = {fault.uid for fault in faults}
-        # A running gang may be met while waiting ones are decided, which are named instead.
-        assert named == {site.uid} if site.uid in waiting else named, site
 
 
 def test_gangs_that_are_set_aside_are_not_tried_and_say_why() -> None:

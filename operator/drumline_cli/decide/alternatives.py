@@ -23,7 +23,9 @@ from drumline_scheduler.cycle import decide
 from drumline_scheduler.cycle_cache import CycleCache
 from drumline_scheduler.cycle_input import CycleInput
 from drumline_scheduler.decisions import NEVER_FITS, BlockReason, Decisions, Placed
+from drumline_scheduler.faults import fault_about
 from drumline_scheduler.forecast.expected_starts import ExpectedStart
+from drumline_scheduler.forecast.isolation import OnFault, ignored
 from drumline_scheduler.model import Gang, NodeOffer, Pool, Queue, Snapshot
 from drumline_scheduler.queueing.line_order import line_of
 from drumline_scheduler.quota.pool_prices import accepts, turn_of
@@ -95,14 +97,21 @@ class Alternative(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
 
 
 def alternatives(
-    cycle: CycleInput, *, decisions: Decisions, starts: Mapping[str, ExpectedStart]
+    cycle: CycleInput,
+    *,
+    decisions: Decisions,
+    starts: Mapping[str, ExpectedStart],
+    on_fault: OnFault = ignored,
 ) -> Mapping[str, tuple[Alternative, ...]]:
     """Return alternatives by uid for the first pending jobs, or none if no pool has a price.
+
+    A job on which this raises has no alternatives.
 
     Args:
         cycle: the arguments of this cycle.
         decisions: decisions of this cycle.
         starts: forecasts, by uid.
+        on_fault: takes each exception on one job.
     """
     snapshot = cycle.snapshot
     # Without prices there is nothing to compare, so the cycles are saved.
@@ -131,9 +140,13 @@ def alternatives(
     # A job in a group waits for its partners. Alternatives of one job would mislead.
     waiting = [gang for gang in waiting if not gang.group and gang.queue in world.queues]
     waiting.sort(key=lambda gang: rank.get(gang.uid, len(rank)))
-    return {
-        gang.uid: tuple(world.of(gang, start=starts.get(gang.uid))) for gang in waiting[:MOST_JOBS]
-    }
+    by_job: dict[str, tuple[Alternative, ...]] = {}
+    for gang in waiting[:MOST_JOBS]:
+        try:
+            by_job[gang.uid] = tuple(world.of(gang, start=starts.get(gang.uid)))
+        except Exception as error:  # noqa: BLE001 - the other jobs keep their alternatives
+            on_fault(fault_about(gang.key, uid=gang.uid, stage="alternatives", error=error))
+    return by_job
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -78,7 +78,7 @@ def decided(
     )
     if not priced:
         return rows
-    choices = alternatives(cycle, decisions=decisions, starts=starts)
+    choices = alternatives(cycle, decisions=decisions, starts=starts, on_fault=on_fault)
     return [replace(row, alternatives=choices.get(row.uid, ())) for row in rows]
 
 

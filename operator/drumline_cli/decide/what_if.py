@@ -99,8 +99,6 @@ class Baseline:
     manifests: Sequence[ManifestDocument]
     seen: ClusterInput
     decisions: Mapping[str, JobDecision]
-    faults: tuple[str, ...]
-    """Sentences about jobs on which the scheduler failed."""
     policy: Policy
     futures: KnownFutures
     """The simulated futures. A question that does not change them uses them again."""
@@ -114,13 +112,11 @@ def baseline(manifests: Sequence[ManifestDocument], *, policy: Policy) -> Baseli
     """
     # The baseline is computed once, and answers to several questions share it.
     seen, futures = cluster.read(manifests, policy=policy), KnownFutures()
-    faults: list[str] = []
-    decisions = _by_job(seen, policy, futures=futures, faults=faults)
+    decisions = _by_job(seen, policy, futures=futures, faults=[])
     return Baseline(
         manifests=manifests,
         seen=seen,
         decisions=decisions,
-        faults=tuple(faults),
         policy=policy,
         futures=futures,
     )
@@ -152,13 +148,12 @@ def answer(known: Baseline, change: Change) -> WhatIfAnswer:
     ]
     # Equal decisions are counted but not listed.
     kept = [row for row in rows if row.asked or not _same(row.now, row.then)]
-    before = {*known.seen.remarks, *known.faults}
-    fresh = (remark for remark in (*after.remarks, *faults) if remark not in before)
+    fresh = (remark for remark in after.remarks if remark not in known.seen.remarks)
     return WhatIfAnswer(
         changed=tuple(kept),
         unchanged=len(rows) - len(kept),
         as_of=after.as_of,
-        remarks=tuple(fresh),
+        remarks=(*fresh, *faults),
     )
 
 

@@ -28,7 +28,7 @@ from drumline.controller.queues.usage_history import QueueUsageHistory
 from drumline.controller.scheduler.captures import CycleCaptures
 from drumline.controller.scheduler.committer import Committer
 from drumline.controller.scheduler.cycle_thread import CycleLimits, CycleThread
-from drumline.controller.scheduler.fault_memory import FaultMemory
+from drumline.controller.scheduler.fault_memory import FaultMemory, OnFault
 from drumline.controller.scheduler.forecasts import Forecasts
 from drumline.controller.scheduler.guard import Guard
 from drumline.controller.scheduler.waiting_messages import WaitingMessages
@@ -42,7 +42,7 @@ from drumline.telemetry.metrics import Metrics
 from drumline_scheduler.cycle import decide
 from drumline_scheduler.cycle_cache import CycleCache
 from drumline_scheduler.cycle_input import CycleInput
-from drumline_scheduler.decisions import BlockReason, Decisions
+from drumline_scheduler.decisions import Blocked, BlockReason, Decisions
 from drumline_scheduler.fault_isolation import TooManyFaultsError
 from drumline_scheduler.faults import Stage
 from drumline_scheduler.model import Policy
@@ -210,7 +210,9 @@ class SchedulerLoop:
                     captured.blocked, snapshot=snapshot, pending=pending, now=now
                 )
             with self._contain_errors("messages"):
-                self._explain_waiting(permitted)
+                self._explain_waiting(
+                    permitted, on_fault=self._faults.recorder("messages", jobs=jobs, now=now)
+                )
         # Phase 7: write.
         settled &= await self._committer.carry_out(
             permitted,
@@ -316,7 +318,7 @@ class SchedulerLoop:
             self._metrics.faults.raised.labels(stage=stage).inc()
             log.exception("cycle_step_failed", stage=stage)
 
-    def _explain_waiting(self, decisions: Decisions) -> None:
+    def _explain_waiting(self, decisions: Decisions, *, on_fault: OnFault) -> None:
         """Set why each waiting job waits. A nominated job has a message already."""
         waiting: set[str] = set()
         nominated = {preemption.uid for preemption in decisions.preemptions}
@@ -327,17 +329,23 @@ class SchedulerLoop:
                 waiting.add(job.uid)
                 position = before[job.spec.queue]
                 before[job.spec.queue] += 1
-                if blocked.reason is BlockReason.NOT_TRIED and job.status.reason in _REASONS:
-                    continue  # the answer of the cycle that tried it last is still the best one
-                message = self._node_requests.last_message(blocked.uid)
-                text = text_of(blocked, position=position, autoscaler=message)
-                self._messages.set(job, reason=str(blocked.reason), message=text, position=position)
+                try:
+                    self._explain(job, blocked, position=position)
+                except Exception as error:  # noqa: BLE001 - the others get their messages
+                    on_fault(job.key, job.uid, error)
         for job in self._state.scheduling.jobs_without_priority_class():
             waiting.add(job.uid)
             name = job.spec.priority_class_name
             text = f"priorityClassName {name!r} does not exist; create it or set another one"
             self._messages.set(job, reason=MISSING_PRIORITY_CLASS, message=text)
         self._messages.keep_only(waiting)
+
+    def _explain(self, job: Job, blocked: Blocked, *, position: int) -> None:
+        if blocked.reason is BlockReason.NOT_TRIED and job.status.reason in _REASONS:
+            return  # the answer of the cycle that tried it last is still the best one
+        message = self._node_requests.last_message(blocked.uid)
+        text = text_of(blocked, position=position, autoscaler=message)
+        self._messages.set(job, reason=str(blocked.reason), message=text, position=position)
 
     def _observe(self, seconds: float, phase: str) -> None:
         self._metrics.scheduling.cycle_seconds.labels(phase=phase).observe(seconds)

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from drumline_cli.decide import what_if
+from drumline_cli.decide import alternatives, cluster, what_if
 from drumline_cli.decide.cluster import KnownJobs
-from drumline_cli.decide.cycle import read_policy
+from drumline_cli.decide.cycle import decided, read_policy
 from drumline_cli.decide.job_decisions import JobVerdict
 from drumline_cli.decide.live_objects import documents
 from drumline_cli.decide.what_if import (
@@ -20,7 +20,12 @@ from drumline_cli.decide.what_if import (
     WhatIfAnswer,
 )
 from drumline_cli.errors import BadInput
+from drumline_scheduler.admission import Admission
+from drumline_scheduler.decisions import GangFault
+from drumline_scheduler.forecast.cluster import ForecastCluster
 from drumline_scheduler.forecast.expected_starts import LINE, KnownFutures
+from tests.property.planted_faults import Place, first_gang, first_held, planted
+from tests.texts import missing
 from tests.unit.cli.decide.test_command import Json, a_class, a_job, a_node, a_pool, a_queue
 
 NOW = 1_795_500_000.0
@@ -195,3 +200,47 @@ def test_a_job_at_the_end_of_a_long_line_changes_no_simulated_future() -> None:
     last = what_if.answer(known, NewJob(queue="q", nodes=1, gpus_per_node=8)).changed[0]
     assert last.then is not None
     assert known.futures.made_of is made_of
+
+
+def test_an_exception_on_one_job_is_named_and_changes_no_other_answer() -> None:
+    """What a forecast raises on is a job that runs, so no row would show it."""
+    change, other = MoreQuota(queue="q", pool="h100", gpus=0), a_job("waits-too")
+    expected = asked(change, other)
+    place = Place(owner=ForecastCluster, method="_end_with_work", uids=first_held)
+    with planted(place, "team/runs"):
+        answer = asked(change, other)
+    assert answer.changed == expected.changed
+    [remark] = answer.remarks
+    assert not missing(remark, "team/runs", "forecast", "PlantedError: planted")
+
+
+def test_an_exception_on_a_job_that_waits_is_its_answer() -> None:
+    place = Place(owner=Admission, method="admit", uids=first_gang)
+    with planted(place, "team/waits"):
+        answer = asked(MoreQuota(queue="q", pool="h100", gpus=8), a_job("waits-too"))
+    started = of(answer, "team/waits-too").then
+    assert started is not None
+    assert started.verdict is JobVerdict.PLACED, "as if the other one did not exist"
+    assert all(each.job != "team/waits" for each in answer.changed), "it waits now and then"
+
+
+def test_an_exception_on_the_alternatives_of_a_job_leaves_those_of_others() -> None:
+    pool = a_pool()
+    pool["spec"]["capacity"] = {"pricePerGpuHour": "2"}
+    objects = (
+        *(a_node(f"n{number}") for number in (1, 2, 3)),
+        pool,
+        a_queue(8),
+        a_class("urgent", 1000),
+        a_job("runs", status=RUNS),
+        *(a_job(name) for name in ("waits", "waits-too")),
+    )
+    policy, faults = read_policy(None), list[GangFault]()
+    seen = cluster.read(documents(objects, as_of=NOW), policy=policy)
+    place = Place(owner=alternatives._World, method="_shrink", uids=first_gang)
+    with planted(place, "team/waits"):
+        rows = decided(seen, policy, forecast=True, priced=True, on_fault=faults.append)
+    by_job = {row.job: row.alternatives for row in rows if row.verdict is JobVerdict.WAITS}
+    assert not by_job["team/waits"]
+    assert by_job["team/waits-too"]
+    assert [(fault.key, fault.stage) for fault in faults] == [("team/waits", "alternatives")]

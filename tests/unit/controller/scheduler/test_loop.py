@@ -24,6 +24,7 @@ from drumline.controller.scheduler.loop import (
 )
 from drumline.controller.scheduler.waiting_messages import WaitingMessages
 from drumline.controller.state.cluster import ClusterCache
+from drumline.lifecycle.model.job import Job
 from drumline.telemetry.metrics import Metrics
 from drumline_scheduler.admission import Admission
 from drumline_scheduler.guarded_nodes import GIVE_UP_SECONDS
@@ -157,6 +158,29 @@ async def test_waiting_jobs_are_counted_by_queue_and_reason(
     await loop.cycle()
     labels = {"queue": "research", "reason": "InsufficientGpus"}
     assert metrics.registry.get_sample_value("drumline_pending_jobs", labels) == 1
+
+
+async def test_an_exception_on_the_message_of_one_job_leaves_those_of_others(
+    make_loop: MakeLoop, metrics: Metrics
+) -> None:
+    state, messages, named = a_full_node(), Mock(), list[str]()
+    state.on_job(None, job_view("bad", uid="b", template=TEMPLATE))
+    state.on_job(None, job_view("later", uid="l", template=TEMPLATE))
+
+    def told_of(job: Job, **_: object) -> None:
+        if job.name == "bad":
+            raise IndexError("planted")
+        names.append(job.name)
+
+    messages.set.side_effect = told_of
+    committer = AsyncMock(**{"withdraw.return_value": True, "carry_out.return_value": True})
+    loop = make_loop(committer, messages, asyncio.Event(), state=state)
+    await loop.cycle()
+    await loop.cycle()
+    assert sorted(names) == ["later", "waits"]
+    messages.keep_only.assert_called_once()
+    labels = {"stage": "messages"}
+    assert metrics.registry.get_sample_value("drumline_scheduling_faults_total", labels) == 1
 
 
 async def test_kinds_of_jobs_that_a_cycle_did_not_try_have_their_turn_without_an_event(
