@@ -78,7 +78,7 @@ def functions() -> set[tuple[str, str]]:
         for each in ast.walk(ast.parse(path.read_text())):
             if isinstance(each, ast.FunctionDef):
                 parameters = (*each.args.args, *each.args.kwonlyargs)
-                kinds = {ast.unparse(one.annotation) for one in parameters if parameter.annotation}
+                kinds = {ast.unparse(each.annotation) for each in parameters if each.annotation}
                 if kinds & {"Gang", "Admitted"}:
                     declared.add((str(path.relative_to(ROOT)), each.name))
     return declared

@@ -163,7 +163,7 @@ async def test_waiting_jobs_are_counted_by_queue_and_reason(
 async def test_an_exception_on_the_message_of_one_job_leaves_those_of_others(
     make_loop: MakeLoop, metrics: Metrics
 ) -> None:
-    state, messages, named = a_full_node(), Mock(), list[str]()
+    state, messages, names = a_full_node(), Mock(), list[str]()
     state.on_job(None, job_view("bad", uid="b", template=TEMPLATE))
     state.on_job(None, job_view("later", uid="l", template=TEMPLATE))
 
