@@ -27,7 +27,7 @@
   resources: [persistentvolumeclaims]
   verbs: [get, list, watch, patch] # patch: the node for which a claim's volume is provisioned, an annotation
 - apiGroups: [""]
-  resources: [resourcequotas]
+  resources: [resourcequotas, limitranges]
   verbs: [list] # a namespace's, before others are evicted for one of its jobs
 - apiGroups: [policy]
   resources: [poddisruptionbudgets]

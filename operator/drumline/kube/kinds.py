@@ -97,6 +97,7 @@ CONFIG_MAPS: Final = _core("configmaps", "ConfigMap")
 PRIORITY_CLASSES: Final = _grouped(
     "scheduling.k8s.io", "priorityclasses", "PriorityClass", namespaced=False
 )
+LIMIT_RANGES: Final = _core("limitranges", "LimitRange")
 RESOURCE_QUOTAS: Final = _core("resourcequotas", "ResourceQuota")
 PERSISTENT_VOLUME_CLAIMS: Final = _core("persistentvolumeclaims", "PersistentVolumeClaim")
 PERSISTENT_VOLUMES: Final = _core("persistentvolumes", "PersistentVolume", namespaced=False)

@@ -453,6 +453,27 @@ class ResourceQuota(ObjectPart, frozen=True):
     status: ResourceQuotaStatus = ResourceQuotaStatus()
 
 
+class LimitRangeItem(ObjectPart, frozen=True):
+    """The bounds of a LimitRange on objects of one type."""
+
+    type: str = ""
+    min: Quantities | None = None
+    max: Quantities | None = None
+
+
+class LimitRangeSpec(ObjectPart, frozen=True):
+    """A LimitRange's spec."""
+
+    limits: list[LimitRangeItem] | None = None
+
+
+class LimitRange(ObjectPart, frozen=True):
+    """A LimitRange."""
+
+    metadata: Metadata
+    spec: LimitRangeSpec = LimitRangeSpec()
+
+
 class NamespaceStatus(ObjectPart, frozen=True):
     """A Namespace's status."""
 

@@ -60,7 +60,9 @@ def has_quota(quota: Json | None) -> bool:
     return "hard" in (quota or {}).get("status", {})
 
 
-@pytest.mark.parametrize("obstacle", ["quota", "claim", "limit range", "default limits"])
+@pytest.mark.parametrize(
+    "obstacle", ["quota", "claim", "limit range", "default limits", "limits of claims"]
+)
 def test_a_job_that_would_be_refused_evicts_nobody_and_fails_with_the_remedy(
     site: Site, low: str, obstacle: str
 ) -> None:
@@ -77,6 +79,10 @@ def test_a_job_that_would_be_refused_evicts_nobody_and_fails_with_the_remedy(
         limits = [{"type": "Container", "default": {"cpu": "2", "memory": "2Gi"}}]
         site.kube.create(named(site, "LimitRange", {"limits": limits}))
         word = "limits.cpu needs 8"
+    elif obstacle == "limits of claims":  # applied when the claim is made, after the pod
+        limits = [{"type": "PersistentVolumeClaim", "max": {"storage": "5Gi"}}]
+        site.kube.create(named(site, "LimitRange", {"limits": limits}))
+        template, word = mounting(OF_EACH_POD), "LimitRange few"
     else:
         limits = [{"type": "Container", "max": {"memory": "64Mi"}}]
         site.kube.create(named(site, "LimitRange", {"limits": limits}))

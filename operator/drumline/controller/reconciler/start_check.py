@@ -1,15 +1,15 @@
 """Gather the facts that a start is checked against before other gangs are evicted or moved.
 
-A check reads the claims that the job names and the namespace's ResourceQuotas. Dry runs create one
-pod of each kind and the objects beside them, and look for ConfigMaps and Secrets. It is made for a
-gang that is about to evict or move others, not for each waiting gang of a cycle. Objects that RBAC
-forbids to read are left out. `lifecycle.plan.start_check` decides.
+A check reads the claims that the job names, and the namespace's ResourceQuotas and LimitRanges of
+claims. Dry runs create one pod of each kind and the objects beside them, and look for ConfigMaps
+and Secrets. It is made for a gang that is about to evict or move others, not for each waiting gang
+of a cycle. Objects that RBAC forbids to read are left out. `lifecycle.plan.start_check` decides.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -21,7 +21,7 @@ from drumline.controller.reconciler.dry_runs import AdmittedPod, DryRuns
 from drumline.kube import reads
 from drumline.kube.client import KubeClient
 from drumline.kube.errors import Forbidden, KubeError, NotLeader
-from drumline.kube.kinds import RESOURCE_QUOTAS
+from drumline.kube.kinds import LIMIT_RANGES, PERSISTENT_VOLUME_CLAIMS, RESOURCE_QUOTAS
 from drumline.kube.pod_requests import Amounts, pod_limits, pod_requests
 from drumline.kube.quantity import CPU, amount
 from drumline.kube.views import Key, PodView
@@ -38,6 +38,12 @@ from drumline.lifecycle.model.hardware import PoolGpus
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.members import indices_by_pool, members_of
 from drumline.lifecycle.model.roles import gpus_of, role_pod
+from drumline.lifecycle.plan.claim_limits import (
+    ClaimLimits,
+    ClaimOutsideLimits,
+    PlannedClaim,
+    claim_outside_limits,
+)
 from drumline.lifecycle.plan.quota_headroom import (
     PlannedObjects,
     PlannedPods,
@@ -177,6 +183,7 @@ class StartCheck:
             pull_secrets=tuple(secret.name for secret in secrets),
             refusal=next((each.refusal for each in admitted if each.refusal), ""),
             child_refusal=refused_child,
+            claim_outside=await self._claim_outside(job, pods),
             quotas=await self._quotas(job),
             requested=PlannedObjects(pods=(*own, *added), objects=_new_secrets([job, *together])),
             freed=PlannedObjects(pods=tuple(freed)),
@@ -218,17 +225,14 @@ class StartCheck:
             for name, each in amounts.items():
                 total[name] = total.get(name, 0) + each
 
-        for volume in pod["spec"].get("volumes", []):
-            if "ephemeral" in volume:
-                spec = volume["ephemeral"]["volumeClaimTemplate"]["spec"]
-                storage = spec["resources"]["requests"]["storage"]
-                named = spec.get("storageClassName")
-                add(
-                    volume_claim_amounts(
-                        storage_class=self._default_class() if named is None else named,
-                        storage_bytes=amount("storage", str(storage)),
-                    )
+        for claim in _planned_claims(pod):
+            named = claim.storage_class
+            add(
+                volume_claim_amounts(
+                    storage_class=self._default_class() if named is None else named,
+                    storage_bytes=claim.storage_bytes,
                 )
+            )
         devices = gpus_of(job.spec, (index,))
         if gpus.by_claims and devices:
             add(device_claim_amounts(device_class=gpus.device_class, devices=devices))
@@ -251,6 +255,18 @@ class StartCheck:
             for each in kinds
             for spec in (_spec(each.pod, own_limits=seen.own_limits),)
         ]
+
+    async def _claim_outside(self, job: Job, pods: Iterable[Json]) -> ClaimOutsideLimits | None:
+        claims = [claim for pod in pods for claim in _planned_claims(pod)]
+        if not claims:
+            return None
+        try:
+            items = await reads.list_all(self._client, LIMIT_RANGES, namespace=job.namespace)
+        except Forbidden as error:
+            log.warning("limits_not_readable", job=job.key, error=error.message)
+            return None
+        decoded = (msgspec.json.decode(item, type=builtin.LimitRange) for item in items)
+        return claim_outside_limits(claims, (bound for each in decoded for bound in _bounds(each)))
 
     async def _quotas(self, job: Job) -> tuple[QuotaFacts, ...]:
         try:
@@ -316,6 +332,29 @@ def _quota_facts(quota: builtin.ResourceQuota) -> QuotaFacts:
             ),
         ),
     )
+
+
+def _planned_claims(pod: Json) -> Iterator[PlannedClaim]:
+    """Yield the claims of a pod's ephemeral volumes."""
+    for volume in pod["spec"].get("volumes", []):
+        if "ephemeral" in volume:
+            spec = volume["ephemeral"]["volumeClaimTemplate"]["spec"]
+            storage = spec["resources"]["requests"]["storage"]
+            yield PlannedClaim(
+                volume=volume["name"],
+                storage_class=spec.get("storageClassName"),
+                storage_bytes=amount("storage", str(storage)),
+            )
+
+
+def _bounds(limits: builtin.LimitRange) -> Iterator[ClaimLimits]:
+    for each in limits.spec.limits or ():
+        if each.type == PERSISTENT_VOLUME_CLAIMS.kind:
+            yield ClaimLimits(
+                name=limits.metadata.name,
+                least=_amounts(each.min).get("storage"),
+                most=_amounts(each.max).get("storage"),
+            )
 
 
 def _amounts(quantities: builtin.Quantities | None) -> dict[str, int]:

@@ -2,10 +2,10 @@
 
 A start would be refused in these cases. Its namespace is being deleted. A claim, ConfigMap, Secret
 or image pull secret does not exist, or no pod can use the claim. A pod of another owner has the
-name of a member. A ResourceQuota is too small for everything that the whole gang creates. The API
-server rejects a pod or another object in a dry run (LimitRange, Pod Security, webhooks, a deleted
-ServiceAccount, PriorityClass or RuntimeClass). A start that could not be checked is not tried at
-the cost of others either.
+name of a member. A ResourceQuota is too small for everything that the whole gang creates. A
+LimitRange rejects a claim that is made for a pod. The API server rejects a pod or another object in
+a dry run (LimitRange, Pod Security, webhooks, a deleted ServiceAccount, PriorityClass or
+RuntimeClass). A start that could not be checked is not tried at the cost of others either.
 
 A job whose last start failed since its spec changed is not checked: it gets only free capacity
 until a start has succeeded. One exception: the check itself can see that the cause is gone.
@@ -23,6 +23,7 @@ from typing import Final
 from drumline.lifecycle.manifests.named_objects import NamedObject
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.readiness import is_unobserved
+from drumline.lifecycle.plan.claim_limits import ClaimOutsideLimits
 from drumline.lifecycle.plan.claims import ClaimUnusable
 from drumline.lifecycle.plan.quota_headroom import (
     NOTHING_PLANNED,
@@ -52,6 +53,7 @@ _REMEDIES: Final = (
 
 
 _CHECKED: Final = (
+    "LimitRange ",
     "ResourceQuota ",
     "image pull secret ",
     "persistentvolumeclaim ",
@@ -83,6 +85,8 @@ class StartFacts:
     """The API server's rejection in the dry run of a pod, or ''."""
     child_refusal: str = ""
     """The API server's rejection in the dry run of an object beside the pods, or ''."""
+    claim_outside: ClaimOutsideLimits | None = None
+    """A claim made for a pod that a LimitRange rejects."""
     quotas: tuple[QuotaFacts, ...] = ()
     requested: PlannedObjects = NOTHING_PLANNED
     """Everything that the start creates."""
@@ -130,6 +134,11 @@ def refusal_of_start(job: Job, facts: StartFacts) -> StartRefusal | StartDoubt |
     # The last start failed because of this object, and nothing shows that it exists now.
     if (named := missing_in_failure(job)) is not None and named in facts.unknown:
         return StartDoubt(message=_failed_start(job), seconds=DOUBT_SECONDS)
+    if facts.claim_outside is not None:
+        return StartRefusal(
+            message=facts.claim_outside.message(),
+            remedy="request storage within the LimitRange, or change its limits",
+        )
     # Pods that end first free their quota, so a quota that is full now proves nothing.
     short = shortage(facts.quotas, requested=facts.requested, freed=facts.freed)
     if short is not None and not facts.replaces:

@@ -136,6 +136,39 @@ async def test_an_object_that_cannot_be_looked_for_refuses_no_start(
         assert isinstance(await check.refusal(with_status(job, failed)), StartDoubt)
 
 
+def limit_range(bounds: Json, *, kind: str = "PersistentVolumeClaim") -> tuple[str, Json]:
+    return named("limitranges", "small", spec={"limits": [{"type": kind, **bounds}]})
+
+
+def scratch(storage: str = "10Gi") -> Json:
+    spec = {"resources": {"requests": {"storage": storage}}}
+    return mounting(ephemeral={"volumeClaimTemplate": {"spec": spec}})
+
+
+@pytest.mark.parametrize(
+    ("bounds", "words"),
+    [
+        ({"max": {"storage": "10Gi"}}, ()),
+        ({"max": {"storage": "9Gi"}}, ("LimitRange small", "volume v", "at most 9663676416")),
+        ({"min": {"storage": "11Gi"}}, ("LimitRange small", "at least 11811160064")),
+        ({"min": {"storage": "10Gi"}, "max": {"storage": "1Ti"}}, ()),
+        ({"max": {"cpu": "1"}}, ()),
+    ],
+)
+async def test_a_claim_that_is_made_for_a_pod_must_be_within_the_limits(
+    bounds: Json, words: tuple[str, ...]
+) -> None:
+    refusal = await refusal_of(starting(template=scratch()), limit_range(bounds))
+    assert bool(refusal) == bool(words)
+    assert not missing(refusal, *words)
+
+
+async def test_limits_of_other_types_and_of_other_claims_refuse_no_start() -> None:
+    large = {"max": {"storage": "1Gi"}}
+    assert await refusal_of(starting(template=scratch()), limit_range(large, kind="Pod")) == ""
+    assert await refusal_of(starting(), limit_range(large)) == "", "it makes no claim"
+
+
 async def test_a_start_that_the_api_server_cannot_answer_is_in_doubt() -> None:
     webhook = 'failed calling webhook "policy": context deadline exceeded'
     async with checking(refusals={"pods": (400, "BadRequest", webhook)}) as check:
