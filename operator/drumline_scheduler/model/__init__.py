@@ -23,6 +23,7 @@ from drumline_scheduler.model.gangs import (
     Role,
     Slice,
     VolumeReach,
+    is_well_formed,
     order_key,
 )
 from drumline_scheduler.model.nodes import (
@@ -109,6 +110,7 @@ __all__ = [
     "at_size",
     "can_be_split",
     "is_surplus",
+    "is_well_formed",
     "job_uid",
     "order_key",
     "parts_of",

@@ -44,6 +44,19 @@ class NodeOperator(StrEnum):
     LESS_THAN = "Lt"
 
 
+def is_well_formed(operator: str, values: tuple[str, ...]) -> bool:
+    """Return whether Kubernetes can evaluate a requirement with this operator and these values."""
+    match operator:
+        case NodeOperator.IN | NodeOperator.NOT_IN:
+            return bool(values)
+        case NodeOperator.EXISTS | NodeOperator.DOES_NOT_EXIST:
+            return not values
+        case NodeOperator.GREATER_THAN | NodeOperator.LESS_THAN:
+            return len(values) == 1
+        case _:
+            return False
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeRequirement:
     """One condition on a node's labels."""
@@ -51,6 +64,21 @@ class NodeRequirement:
     key: str
     operator: NodeOperator
     values: tuple[str, ...] = ()
+
+    @staticmethod
+    def of(*, key: str, operator: str, values: tuple[str, ...] = ()) -> NodeRequirement:
+        """Return the requirement. A malformed one holds for no node, as in Kubernetes.
+
+        Leaving it out would let pods go to nodes that kube-scheduler and kubelet refuse.
+
+        Args:
+            key: key of the label.
+            operator: operator as written, perhaps one of a later Kubernetes.
+            values: values as written.
+        """
+        if not is_well_formed(operator, values):
+            return NodeRequirement(key=key, operator=NodeOperator.IN)
+        return NodeRequirement(key=key, operator=NodeOperator(operator), values=values)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

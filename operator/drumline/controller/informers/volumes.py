@@ -32,17 +32,17 @@ from drumline.lifecycle.plan.claims import claim_names, pod_claim_classes
 from drumline_api.trainingjob import TrainingJobSpec
 from drumline_scheduler.model import (
     AttachedVolumes,
-    NodeOperator,
     NodeRequirement,
     Obstacle,
     ObstacleKind,
     VolumeReach,
+    is_well_formed,
 )
 
 _Terms = tuple[tuple[ExpressionView, ...], ...]
 _View = TypeVar("_View", VolumeView, StorageClassView)
-_OPERATORS = frozenset(NodeOperator)
 _NODE_NAME: Final = "metadata.name"
+_MAX_OPERATOR: Final = 40
 _ZONE: Final = "topology.kubernetes.io/zone"
 
 
@@ -344,7 +344,8 @@ class VolumeCache:
                 continue
             if claim.volume:
                 volume = self._volumes.get(claim.volume)
-                terms, of = volume.affinity if volume is not None else (), f"volume {claim.volume}"
+                terms = volume.affinity if volume is not None else ()
+                of = f"volume {claim.volume}{_malformed(terms)}"
             # Not bound: the class decides where a volume can be provisioned.
             else:
                 terms, of = self._terms_of(claim.storage_class), _class(claim.storage_class)
@@ -413,12 +414,20 @@ def _on_node(name: str) -> _Terms:
     return ((ExpressionView(key=_NODE_NAME, operator="In", values=(name,)),),)
 
 
+def _malformed(terms: _Terms) -> str:
+    """Return the words about a requirement that holds for no node, or ''."""
+    for each in chain.from_iterable(terms):
+        if not is_well_formed(each.operator, each.values):
+            words = f"{each.key} {each.operator[:_MAX_OPERATOR]}"
+            return f" (its affinity cannot be evaluated: {words})"
+    return ""
+
+
 def _requirements(terms: _Terms) -> tuple[tuple[NodeRequirement, ...], ...]:
     return tuple(
         tuple(
-            NodeRequirement(key=each.key, operator=NodeOperator(each.operator), values=each.values)
+            NodeRequirement.of(key=each.key, operator=each.operator, values=each.values)
             for each in term
-            if each.operator in _OPERATORS
         )
         for term in terms
     )

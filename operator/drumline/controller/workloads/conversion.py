@@ -36,7 +36,6 @@ from drumline_api.trainingqueue import TrainingQueueSpec
 from drumline_scheduler.model import (
     Admitted,
     Gang,
-    NodeOperator,
     NodeRequirement,
 )
 
@@ -287,8 +286,6 @@ def _priority(placement: PlacementView, *, class_value: Callable[[str | None], i
 
 
 def _requirement(expression: ExpressionView) -> NodeRequirement:
-    return NodeRequirement(
-        key=expression.key,
-        operator=NodeOperator(expression.operator),
-        values=expression.values,
+    return NodeRequirement.of(
+        key=expression.key, operator=expression.operator, values=expression.values
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from msgspec import structs
 
 from drumline.controller.informers.volumes import VolumeCache
@@ -19,6 +20,7 @@ from drumline.kube.views import (
     VolumeView,
 )
 from tests.builders import a_job, admitted
+from tests.texts import missing
 from tests.unit.controller.views import (
     assignment,
     job_view,
@@ -27,6 +29,7 @@ from tests.unit.controller.views import (
     pool_view,
     queue_view,
 )
+from tests.unit.scheduler.builders import cluster, gang, node, run
 
 MOUNTS = {
     "image": "any:1",
@@ -55,6 +58,42 @@ def test_a_claim_restricts_its_job_from_when_it_is_bound_until_its_volume_is_gon
     assert not cache.on_claim(BOUND, structs.replace(BOUND, resource_version="2"))
     assert cache.on_volume(VOLUME, None)
     assert (cache.is_known, names(cache)) == (False, [])
+
+
+@pytest.mark.parametrize(
+    ("operator", "values", "fits"),
+    [
+        ("In", ("a",), True),
+        ("Near", ("a",), False),
+        ("", ("a",), False),
+        ("NotIn", ("b",), True),
+        ("NotIn", (), False),
+        ("Exists", (), True),
+        ("Exists", ("a",), False),
+        ("DoesNotExist", ("a",), False),
+        ("Gt", ("1", "2"), False),
+    ],
+)
+def test_a_requirement_that_cannot_be_evaluated_fits_no_node(
+    operator: str, values: tuple[str, ...], fits: bool
+) -> None:
+    """kube-scheduler and kubelet refuse the volume there, so a pod would wait for ever."""
+    cache, each = VolumeCache(), ExpressionView(key="zone", operator=operator, values=values)
+    cache.on_volume(None, structs.replace(VOLUME, affinity=((each,),)))
+    cache.on_claim(None, BOUND)
+    snapshot = cluster(replace(node("n0", "r0"), labels={"zone": "a"}))
+    decisions = run(snapshot, gang("w", volumes=cache.reach_of(JOB)))
+    assert bool(decisions.placed) == fits
+    if not fits:
+        assert not missing(decisions.blocked[0].message, "volume pv", "cannot be evaluated: zone")
+
+
+def test_a_term_that_can_be_evaluated_counts_beside_one_that_cannot() -> None:
+    cache, broken = VolumeCache(), ExpressionView(key="zone", operator="Near", values=("a",))
+    cache.on_volume(None, structs.replace(VOLUME, affinity=((broken,), *ZONE)))
+    cache.on_claim(None, BOUND)
+    snapshot = cluster(replace(node("n0", "r0"), labels={"zone": "a"}))
+    assert run(snapshot, gang("w", volumes=cache.reach_of(JOB))).placed
 
 
 def test_a_claim_of_another_namespace_restricts_nothing() -> None:
