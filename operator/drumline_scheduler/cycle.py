@@ -109,9 +109,11 @@ def _decide(cycle: CycleInput, *, cache: CycleCache) -> Decisions:
     cycle = replace(cycle, snapshot=snapshot, pending=pending)
     if snapshot.offers:
         # 2. Nodes that an autoscaler adds: nominate their slots for the gangs that requested them.
-        # `on_more_nodes` decides on hypothetical clusters that have these nodes.
-        on_more_nodes = partial(_cycle, cache=cache.what_if)
-        promises = promised(cycle, decide=on_more_nodes)
+        # Hypothetical clusters have these nodes, and their cycles have caches of their own.
+        requested, more = cache.what_if
+        nodes = cache.offered_nodes
+        nodes.begin()
+        promises = promised(cycle, decide=partial(_cycle, cache=requested), nodes=nodes)
         # 3. The cycle.
         cycle = replace(cycle, snapshot=promises.snapshot, pending=promises.pending)
         decisions = _cycle(cycle, cache=cache)
@@ -120,7 +122,8 @@ def _decide(cycle: CycleInput, *, cache: CycleCache) -> Decisions:
             decisions,
             cycle=replace(cycle, snapshot=snapshot),
             promises=promises,
-            decide=on_more_nodes,
+            decide=partial(_cycle, cache=more),
+            nodes=nodes,
         )
     else:
         decisions = _cycle(cycle, cache=cache)

@@ -14,6 +14,7 @@ from typing import Final
 
 from drumline_scheduler.admitted_gangs import AdmittedGangs, admitted_gangs
 from drumline_scheduler.model import Gang, Policy, Snapshot
+from drumline_scheduler.offered_nodes import OfferedNodes
 from drumline_scheduler.placement.cluster_view import ClusterView
 from drumline_scheduler.queueing.blocked_cache import BlockedCache
 from drumline_scheduler.queueing.equivalence_classes import EquivalenceClasses
@@ -39,13 +40,17 @@ class CycleCache:
         self._user_limited: frozenset[str] = frozenset()
         self.blocked = BlockedCache()
         self.rejections = RejectionStore()
-        self._what_if: CycleCache | None = None
+        self.offered_nodes = OfferedNodes()
+        self._what_if: tuple[CycleCache, CycleCache] | None = None
 
     @property
-    def what_if(self) -> CycleCache:
-        """The cache for hypothetical clusters, which resemble each other more than the real one."""
+    def what_if(self) -> tuple[CycleCache, CycleCache]:
+        """The caches for clusters with requested nodes, and for those with more nodes.
+
+        Such clusters resemble those of the last cycle more than the real one.
+        """
         if self._what_if is None:
-            self._what_if = CycleCache()
+            self._what_if = (CycleCache(), CycleCache())
         return self._what_if
 
     def pending(self, *, snapshot: Snapshot, pending: Iterable[Gang]) -> PendingGangs:

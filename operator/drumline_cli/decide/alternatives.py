@@ -27,6 +27,7 @@ from drumline_scheduler.faults import fault_about
 from drumline_scheduler.forecast.expected_starts import ExpectedStart
 from drumline_scheduler.forecast.isolation import OnFault, ignored
 from drumline_scheduler.model import Gang, NodeOffer, Pool, Queue, Snapshot
+from drumline_scheduler.offered_nodes import OfferedNodes
 from drumline_scheduler.queueing.line_order import line_of
 from drumline_scheduler.quota.pool_prices import accepts, turn_of
 from drumline_scheduler.quota.pool_selection import requested_pools
@@ -270,7 +271,9 @@ class _World:
         return None
 
     def _bought(self, gang: Gang, *, offer: NodeOffer, most: int) -> Alternative | None:
-        world = GrownCluster(self.after, now=self.cycle.now, decide=self._decide)
+        world = GrownCluster(
+            self.after, now=self.cycle.now, decide=self._decide, nodes=OfferedNodes()
+        )
         start = world.start(gang, offer=offer, most=most)
         # A start without new nodes is the alternative WAIT.
         if start is None or not start.need.nodes:

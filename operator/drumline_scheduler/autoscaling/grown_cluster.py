@@ -7,19 +7,25 @@ considered. No other gang is preempted, repaired or moved in it.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from typing import Any, Final
+from dataclasses import dataclass, replace
+from typing import Final
 
 from drumline_scheduler.cycle_input import CycleInput
 from drumline_scheduler.decisions import Decisions, NeedsNodes, Placed, Preemption
 from drumline_scheduler.model import Admitted, Gang, Node, NodeOffer, Policy, Snapshot
 from drumline_scheduler.model.autoscaling import ZONE_LABEL
+from drumline_scheduler.offered_nodes import OfferedNode, OfferedNodes
+from drumline_scheduler.queueing.search_costs import cost_of
 from drumline_scheduler.resources import NOTHING, Resources
 
 Decide = Callable[[CycleInput], Decisions]
 """Decides a cycle."""
+_TRY_UNITS: Final = 64
+"""Units of the tries for the fewest new nodes of one gang."""
+_LEAST_TRIES: Final = 6
+"""Number of such tries of a costly gang."""
 _MOST_KEPT: Final = 256
 """Nodes of an offer that are kept after a try in which they did not help."""
 _BARE_POLICY: Final = Policy()
@@ -51,17 +57,12 @@ class GangStart:
 class _ComingNode:
     """A node of an offer."""
 
-    node: Node
+    new: OfferedNode
     has_come: bool = False
-    _absent: Node | None = None
 
     @property
-    def absent(self) -> Node:
-        """Its value out of service."""
-        # Made on demand: most new nodes come.
-        if self._absent is None:
-            self._absent = replace(self.node, ready=False)
-        return self._absent
+    def now(self) -> Node:
+        return self.new.node if self.has_come else self.new.absent
 
 
 class GrownCluster:
@@ -71,16 +72,18 @@ class GrownCluster:
         snapshot: the cluster without anything that is still to be decided.
         now: time of the cycle.
         decide: decides a cycle.
+        nodes: makes the new nodes.
     """
 
-    def __init__(self, snapshot: Snapshot, *, now: float, decide: Decide) -> None:
+    def __init__(
+        self, snapshot: Snapshot, *, now: float, decide: Decide, nodes: OfferedNodes
+    ) -> None:
         self._snapshot = snapshot
         self._now = now
         self._decide = decide
+        self._nodes = nodes
         self._coming: list[_ComingNode] = []
         """All nodes of offers in the world, in the order in which they were made."""
-        self._made = 0
-        """Number of nodes that were made."""
         self._of_offer: dict[tuple[str, str], list[_ComingNode]] = {}
         """Nodes that have not come, by pool and zone of the offer."""
         self._broken = {
@@ -88,28 +91,26 @@ class GrownCluster:
         }
 
     @property
-    def new(self) -> list[Node]:
+    def new(self) -> list[OfferedNode]:
         """The nodes that have come."""
-        return [each.node for each in self._coming if each.has_come]
+        return [each.new for each in self._coming if each.has_come]
+
+    @property
+    def came(self) -> int:
+        """Number of nodes that have come."""
+        return sum(each.has_come for each in self._coming)
 
     def provide(self, offer: NodeOffer, count: int) -> None:
-        """Make that many nodes of an offer, all of them out of service.
+        """Make that many nodes of an offer, none of which has come.
 
         A view is rebuilt when the number of nodes changes. So the nodes of all gangs are best made
         before the first gang is tried.
         """
         made = self._of_offer.setdefault((offer.pool, offer.zone), [])
-        # There may be thousands, and `replace` would read all fields for each of them.
-        values: dict[str, Any] = {
-            each.name: getattr(offer.node, each.name) for each in fields(offer.node)
-        }
-        for _ in range(count - len(made)):
-            # A name that no real node can have, sorted behind all others.
-            total, self._made = len(self._snapshot.nodes) + self._made, self._made + 1
-            values["name"] = f"~{offer.pool}/{offer.zone}/{total:06d}"
-            coming = _ComingNode(node=Node(**values))
-            made.append(coming)
-            self._coming.append(coming)
+        more = self._nodes.take(offer, max(0, count - len(made)))
+        coming = [_ComingNode(new=each) for each in more]
+        made += coming
+        self._coming += coming
 
     def _drop_many(self, offer: NodeOffer) -> None:
         """Drop the nodes of an offer that have not come, if they make further tries slow."""
@@ -124,7 +125,7 @@ class GrownCluster:
 
         Before any new node was added, the cycle itself has already rejected the gang.
         """
-        placed = self._placed(gang) if self.new else None
+        placed = self._placed(gang) if self.came else None
         if placed is None or len(placed.assignment) < gang.nodes + gang.extras:
             return False
         self._take(gang, placed)
@@ -148,22 +149,11 @@ class GrownCluster:
         gang = _within_zone(gang, offer)
         self.provide(offer, most)
         nodes = self._of_offer[offer.pool, offer.zone]
-        best = self._placed(gang, more=nodes[:most])
-        if best is None:
+        placed = self._placed(gang, more=nodes[:most])
+        if placed is None:
             self._drop_many(offer)
             return None
-        size = len(best.assignment)
-
-        def starts(count: int) -> bool:
-            placed = self._placed(gang, more=nodes[:count])
-            return placed is not None and len(placed.assignment) >= size
-
-        # Usually each of its pods takes a new node and nothing is free, so one node less is too
-        # few. This case costs one try instead of a bisection.
-        last = most - 1
-        count = bisect_left(range(last), x=True, key=starts) if starts(last) else most
-        fewest = best if count == most else self._placed(gang, more=nodes[:count])
-        placed = fewest or best
+        placed, count = self._with_fewest(gang, offer=offer, placed=placed, most=most)
         for each in nodes[:count]:
             each.has_come = True
         del nodes[:count]
@@ -177,6 +167,67 @@ class GrownCluster:
             shares=_shares(gang, placed),
         )
         return GangStart(placed=placed, need=need)
+
+    def _with_fewest(
+        self, gang: Gang, *, offer: NodeOffer, placed: Placed, most: int
+    ) -> tuple[Placed, int]:
+        """Return the places with the fewest new nodes, and their number.
+
+        Usually the pods take as few nodes as they can. Then one node less is too few, and that is
+        tried first. Otherwise the number is bisected. A costly gang has fewer tries, and may get
+        more nodes than the fewest.
+
+        Args:
+            gang: the gang.
+            offer: the kind of the new nodes.
+            placed: its places with `most` new nodes.
+            most: number of new nodes.
+        """
+        nodes, size = self._of_offer[offer.pool, offer.zone], len(placed.assignment)
+        tries, low, best = max(_LEAST_TRIES, _TRY_UNITS // cost_of(gang)), 0, (placed, most)
+
+        def starts(count: int) -> bool:
+            nonlocal best, tries
+            tries -= 1
+            fewer = self._placed(gang, more=nodes[:count])
+            if fewer is None or len(fewer.assignment) < size:
+                return False
+            best = fewer, count
+            return True
+
+        names = frozenset(placed.assignment)
+        taken = sum(each.new.node.name in names for each in nodes)
+        if taken < most and not starts(taken):
+            low = taken + 1
+        elif not best[1] or not starts(best[1] - 1) or starts(0):
+            return best
+        else:
+            # It takes more nodes than it needs. It may need no more than its resources say.
+            low = max(1, self._least(gang, offer=offer, pods=size))
+            if low < best[1] and starts(low):
+                return best
+            low += 1
+        while low < best[1] and tries > 0:
+            middle = (low + best[1]) // 2
+            if not starts(middle):
+                low = middle + 1
+        return best
+
+    def _least(self, gang: Gang, *, offer: NodeOffer, pods: int) -> int:
+        """Return a number of new nodes below which a gang lacks resources. O(nodes)."""
+        wanted = gang.per_pod.times(pods - gang.extras)
+        for role in gang.roles:
+            wanted += role.per_pod.times(role.pods)
+        there = [node for node in self._snapshot.nodes if node.pool == offer.pool]
+        names = [node.name for node in there]
+        names += [each.new.node.name for each in self._coming if each.has_come]
+        left = wanted.amounts()
+        for free in self.free_on(frozenset(names)).values():
+            for name, amount in free.amounts().items():
+                if amount > 0 and name in left:
+                    left[name] -= amount
+        each = offer.node.allocatable.amounts()
+        return max(0, *(-(-amount // each[name]) for name, amount in left.items() if name in each))
 
     def free_on(self, names: Collection[str]) -> dict[str, Resources]:
         """Return the free resources of these nodes, after pods that are being deleted are gone."""
@@ -211,7 +262,7 @@ class GrownCluster:
         return next((placed for placed in decisions.placed if placed.uid == gang.uid), None)
 
     def _all_coming(self) -> Iterator[Node]:
-        return (each.node if each.has_come else each.absent for each in self._coming)
+        return (each.now for each in self._coming)
 
     def _take(self, gang: Gang, placed: Placed) -> None:
         before = tuple(held for held in self._snapshot.admitted if held.gang.uid != gang.uid)
@@ -336,10 +387,27 @@ def _frozen(held: Admitted) -> Admitted:
 
 def shares_by_node(gang: Gang, placed: Placed) -> dict[str, Resources]:
     """Return the resources that the gang's new pods request, by node."""
-    shares: defaultdict[str, Resources] = defaultdict(lambda: NOTHING)
-    for position in new_positions(placed):
-        shares[placed.assignment[position]] += gang.request_of(position)
-    return dict(shares)
+    names = placed.assignment
+    shares: dict[str, Resources] = {}
+    for request, positions in _by_request(gang, new_positions(placed)):
+        of_count: dict[int, Resources] = {}
+        for name, pods in Counter(map(names.__getitem__, positions)).items():
+            share = of_count.get(pods)
+            if share is None:
+                share = of_count[pods] = request.times(pods)
+            shares[name] = shares[name] + share if name in shares else share
+    return shares
+
+
+def _by_request(gang: Gang, positions: Sequence[int]) -> Iterator[tuple[Resources, Sequence[int]]]:
+    """Yield ascending positions by what their pods request. There may be ten thousand."""
+    start, last = 0, 0
+    for role in gang.roles:
+        last += role.pods
+        stop = bisect_left(positions, last, start)
+        yield role.per_pod, positions[start:stop]
+        start = stop
+    yield gang.per_pod, positions[start:]
 
 
 def _shares(gang: Gang, placed: Placed) -> tuple[Resources, ...]:

@@ -30,13 +30,14 @@ pods (`Node.overdue`) count like any others.
 
 Gangs of a group do not request nodes, and neither does the growth of elastic gangs.
 
-Cost: two cycles with one pending gang for each of `MAX_GANGS` gangs. O(log nodes of the gang) if it
-also uses free nodes.
+Cost: two or three cycles with one pending gang for each of `MAX_GANGS` gangs. O(log nodes of the
+gang) if it takes more nodes than it needs. The gangs with requests have a budget together
+(`node_tries`), because each cycle finds their places again.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -55,7 +56,7 @@ from drumline_scheduler.autoscaling.node_offers import (
     offers_for,
     requested_offer,
 )
-from drumline_scheduler.autoscaling.node_tries import MAX_TRIED, node_tries
+from drumline_scheduler.autoscaling.node_tries import MAX_TRIED, node_tries, units_of
 from drumline_scheduler.cycle_input import CycleInput
 from drumline_scheduler.decisions import (
     NEVER_FITS,
@@ -65,7 +66,16 @@ from drumline_scheduler.decisions import (
     NeedsNodes,
     Placed,
 )
-from drumline_scheduler.model import Admitted, Gang, Node, Snapshot, is_surplus, order_key
+from drumline_scheduler.model import (
+    Admitted,
+    Gang,
+    Node,
+    NodeOffer,
+    Snapshot,
+    is_surplus,
+    order_key,
+)
+from drumline_scheduler.offered_nodes import OfferedNode, OfferedNodes
 from drumline_scheduler.queueing.equivalence_classes import EquivalenceClasses
 from drumline_scheduler.rejections import bounded, counted, request_text
 from drumline_scheduler.resources import NOTHING, Resources
@@ -101,12 +111,13 @@ class Promised:
     coming: tuple[Node, ...] = ()
 
 
-def promised(cycle: CycleInput, *, decide: Decide) -> Promised:
+def promised(cycle: CycleInput, *, decide: Decide, nodes: OfferedNodes) -> Promised:
     """Nominate the places of the gangs with open requests for nodes.
 
     Args:
         cycle: arguments of the cycle.
         decide: decides a cycle on a hypothetical cluster.
+        nodes: makes the new nodes.
     """
     snapshot, pending = cycle.snapshot, cycle.pending
     # 1. Waiting and broken gangs with open requests, in scheduling order.
@@ -120,11 +131,19 @@ def promised(cycle: CycleInput, *, decide: Decide) -> Promised:
         return Promised(snapshot=snapshot, pending=pending)
     # 2. Let them take their places, one after the other.
     grown = GrownCluster(
-        settled(snapshot, gangs=gangs, decisions=Decisions()), now=cycle.now, decide=decide
+        settled(snapshot, gangs=gangs, decisions=Decisions()),
+        now=cycle.now,
+        decide=decide,
+        nodes=nodes,
     )
     sizes = PoolSizes(node for node in snapshot.nodes if node.ready)
     needs: list[NeedsNodes] = []
     places: dict[str, Placed] = {}
+    _provide_all(
+        (requested_offer(asked[gang.uid], snapshot.offers, gang=gang) for gang in line[:MAX_GANGS]),
+        sizes=sizes,
+        grown=grown,
+    )
     for gang in line[:MAX_GANGS]:
         for offer, most in requested_offer(asked[gang.uid], snapshot.offers, gang=gang):
             # Other gangs may have taken its nodes. As many again must not exceed the pool's limit.
@@ -145,12 +164,17 @@ def promised(cycle: CycleInput, *, decide: Decide) -> Promised:
         ),
         pending=tuple(_starts_later(gang, places.get(gang.uid)) for gang in pending),
         needs=tuple(needs),
-        coming=tuple(grown.new),
+        coming=tuple(each.node for each in grown.new),
     )
 
 
 def with_node_needs(
-    decisions: Decisions, *, cycle: CycleInput, promises: Promised, decide: Decide
+    decisions: Decisions,
+    *,
+    cycle: CycleInput,
+    promises: Promised,
+    decide: Decide,
+    nodes: OfferedNodes,
 ) -> Decisions:
     """Return the decisions of a cycle with the nodes to request from autoscalers.
 
@@ -159,6 +183,7 @@ def with_node_needs(
         cycle: arguments of the cycle, with the cluster without promises.
         promises: promises on which the cycle decided.
         decide: decides a cycle on a hypothetical cluster.
+        nodes: makes the new nodes.
     """
     snapshot = cycle.snapshot
     # 1. Gangs that new nodes may help, and the needs of earlier requests.
@@ -183,16 +208,11 @@ def with_node_needs(
         sizes=sizes,
         budget=cycle.try_budget,
         before=cycle.deferred,
+        used=sum(units_of(gangs[need.uid], nodes=need.nodes) for need in needs.values()),
     )
     if tries.gangs and len(needs) < MAX_GANGS:
-        grown = _world_after(
-            decisions,
-            snapshot=snapshot,
-            promises=promises,
-            gangs=gangs,
-            now=cycle.now,
-            decide=decide,
-        )
+        world = _world_after(decisions, snapshot=snapshot, promises=promises, gangs=gangs)
+        grown = GrownCluster(world, now=cycle.now, decide=decide, nodes=nodes)
         more = _needs(tries.gangs, snapshot=snapshot, sizes=sizes, grown=grown)
         needs.update((need.uid, need) for need in islice(more, MAX_GANGS - len(needs)))
     # Put off: they are tried in a later cycle.
@@ -224,24 +244,14 @@ def with_node_needs(
 
 
 def _world_after(
-    decisions: Decisions,
-    *,
-    snapshot: Snapshot,
-    promises: Promised,
-    gangs: Mapping[str, Gang],
-    now: float,
-    decide: Decide,
-) -> GrownCluster:
+    decisions: Decisions, *, snapshot: Snapshot, promises: Promised, gangs: Mapping[str, Gang]
+) -> Snapshot:
     """Return the cluster after the cycle, on which further gangs take their places."""
     pools = {offer.pool for offer in snapshot.offers}
-    return GrownCluster(
-        settled(
-            replace(promises.snapshot, nodes=(*snapshot.nodes, *promises.coming)),
-            gangs=gangs,
-            decisions=_without_growth(decisions, in_pools=pools, snapshot=snapshot),
-        ),
-        now=now,
-        decide=decide,
+    return settled(
+        replace(promises.snapshot, nodes=(*snapshot.nodes, *promises.coming)),
+        gangs=gangs,
+        decisions=_without_growth(decisions, in_pools=pools, snapshot=snapshot),
     )
 
 
@@ -294,17 +304,17 @@ def _needs(
         grown: the cluster on which the gangs take their places.
     """
     ends = {node.name: node.ending for node in snapshot.nodes if node.terminating != NOTHING}
-    # All nodes that the first offers may add are made at once.
-    for gang in waiting:
-        tried = offers_for(gang, offers_by_cost(gang, snapshot), sizes=sizes)
-        for offer, most in islice(tried, 1):
-            grown.provide(offer, most)
+    _provide_all(
+        (offers_for(gang, offers_by_cost(gang, snapshot), sizes=sizes) for gang in waiting),
+        sizes=sizes,
+        grown=grown,
+    )
     # One of equal gangs is tried. Others are as likely to start until further nodes come.
     classes = EquivalenceClasses(frozenset(queue.name for queue in snapshot.queues))
     failed: dict[int, int] = {}
     for gang in waiting:
         number = classes.number_of(gang)
-        if failed.get(number) == len(grown.new):
+        if failed.get(number) == grown.came:
             continue
         # It fits beside earlier gangs on their new nodes, so it needs none of its own.
         if grown.takes_free_places(gang):
@@ -314,12 +324,34 @@ def _needs(
         starts = (grown.start(gang, offer=offer, most=most) for offer, most in tried)
         start = next(filter(None, starts), None)
         if start is None:
-            failed[number] = len(grown.new)
+            failed[number] = grown.came
         if start is None or not start.need.nodes:
             continue
         if not _waits_for_pods(gang, start.placed, ends=ends, grown=grown):
             sizes.ask(start.need.pool, start.need.nodes)
             yield replace(start.need, pool_nodes=sizes.final(start.need.pool))
+
+
+def _provide_all(
+    tried: Iterable[Iterator[tuple[NodeOffer, int]]], *, sizes: PoolSizes, grown: GrownCluster
+) -> None:
+    """Make all nodes that the first offers of some gangs may add, at once.
+
+    Args:
+        tried: the offers of each gang, each with the most nodes.
+        sizes: sizes of the pools, with nodes requested so far.
+        grown: the cluster on which the gangs take their places.
+    """
+    wanted = Counter[tuple[str, str]]()
+    offers: dict[tuple[str, str], NodeOffer] = {}
+    for each in tried:
+        for offer, most in islice(each, 1):
+            place = (offer.pool, offer.zone)
+            wanted[place] += most
+            offers[place] = offer
+    for place, offer in offers.items():
+        room = max(0, offer.pool_limit - sizes.without_starting(offer.pool))
+        grown.provide(offer, min(wanted[place], room))
 
 
 def _waits_for_pods(
@@ -340,7 +372,7 @@ def _waits_for_pods(
 
 
 def _promised_nodes(
-    coming: Iterable[Node], *, places: Mapping[str, Placed], line: Iterable[Gang]
+    coming: Iterable[OfferedNode], *, places: Mapping[str, Placed], line: Iterable[Gang]
 ) -> Iterator[Node]:
     """Yield the nodes that are being set up, with all of their resources in use.
 
@@ -351,8 +383,8 @@ def _promised_nodes(
     for uid, placed in places.items():
         for name, share in shares_by_node(gangs[uid], placed).items():
             free[name] += share
-    for node in coming:
-        yield replace(node, used=node.allocatable, terminating=free[node.name])
+    for each in coming:
+        yield each.promised(free[each.node.name])
 
 
 def _starts_later(gang: Gang, placed: Placed | None) -> Gang:

@@ -7,6 +7,9 @@ the pool could not get enough GPUs.
 Beyond the budget, the gangs that were put off longest come first, then the first gangs of each
 namespace, then their second ones. So one namespace cannot keep the gangs of another from asking.
 The chosen gangs are tried in scheduling order.
+
+Each later cycle finds the places of gangs with open requests again. So these have a budget as well,
+and a gang that would exceed it is put off until others have their nodes.
 """
 
 from __future__ import annotations
@@ -23,6 +26,8 @@ from drumline_scheduler.resources import Resources
 
 MAX_TRIED: Final = 32
 """Number of gangs that are tried. Some of them wait for resources that no new node has."""
+MAX_OPEN_UNITS: Final = 96
+"""Units of all gangs with open requests. One may request whatever it costs."""
 _NODES_A_UNIT: Final = 32
 """New nodes that are added to the hypothetical cluster in the time of one ordinary search."""
 _TRY_UNITS: Final = 4
@@ -46,6 +51,7 @@ def node_tries(
     sizes: PoolSizes,
     budget: int | None,
     before: Sequence[str],
+    used: int = 0,
 ) -> NodeTries:
     """Return the gangs to try on more nodes.
 
@@ -55,6 +61,7 @@ def node_tries(
         sizes: sizes of the pools, with nodes requested so far.
         budget: units for all tries. None: no limit beside `MAX_TRIED`.
         before: uids of gangs that earlier cycles put off, the longest first.
+        used: units of the gangs with open requests.
     """
     helped = _Helped(snapshot, sizes=sizes)
     possible = [gang for gang in waiting if helped.may_start(gang)]
@@ -65,15 +72,17 @@ def node_tries(
     for index, gang in enumerate(possible):
         rounds.append((turn.get(gang.uid, len(turn)), seen[gang.namespace], index))
         seen[gang.namespace] += 1
-    # 2. At least one gang is tried, whatever it costs.
+    # 2. At least one gang is tried, whatever it costs, unless others have requests.
     chosen: list[int] = []
     late: list[int] = []
-    used = 0
+    units = 0
     for _, _, index in sorted(rounds):
-        cost = _cost(possible[index], nodes=helped.most_nodes(possible[index]))
-        if len(chosen) < MAX_TRIED and (budget is None or not used or used + cost <= budget):
+        cost = units_of(possible[index], nodes=helped.most_nodes(possible[index]))
+        is_free = not units or budget is None or units + cost <= budget
+        is_open = not used or budget is None or used + cost <= MAX_OPEN_UNITS
+        if len(chosen) < MAX_TRIED and is_free and is_open:
             chosen.append(index)
-            used += cost
+            units, used = units + cost, used + cost
         else:
             late.append(index)
     return NodeTries(
@@ -82,7 +91,8 @@ def node_tries(
     )
 
 
-def _cost(gang: Gang, *, nodes: int) -> int:
+def units_of(gang: Gang, *, nodes: int) -> int:
+    """Return the units of finding places for a gang on a cluster with some new nodes."""
     return 2 * cost_of(gang) + _TRY_UNITS + nodes // _NODES_A_UNIT
 
 

@@ -317,9 +317,13 @@ class ClusterView:
             return False
         view = search.view
         # 1. Every node must still exist.
-        vacant = [i for i in range(gang.extras + pods) if i not in kept]
-        node_of = {**kept, **dict(zip(vacant, nodes, strict=True))}
-        if not all(name in view.ordinal_of for name in node_of.values()):
+        vacant: list[int] | None = None
+        names = nodes
+        if kept:
+            vacant = [i for i in range(gang.extras + pods) if i not in kept]
+            node_of = {**kept, **dict(zip(vacant, nodes, strict=True))}
+            names = [node_of[position] for position in range(gang.extras + pods)]
+        if not view.ordinal_of.keys() >= set(names):
             return False
         # 2. Each node must be eligible and have enough of every requested resource.
         amounts = view.allocation(gang=gang, nodes=nodes, positions=vacant).amounts
@@ -329,7 +333,7 @@ class ClusterView:
             if short or not search.index.eligible[ordinal]:
                 return False
         # 3. The nodes must satisfy the required level and the required slices.
-        ordinals = [view.ordinal_of[node_of[position]] for position in range(gang.extras + pods)]
+        ordinals = list(map(view.ordinal_of.__getitem__, names))
         depth, _ = view.tree.common(ordinals)
         if depth < search.depth or not _are_labelled(view, ordinals, search.depth):
             return False
@@ -439,7 +443,7 @@ def _request_of(gang: Gang) -> Hashable:
 def _are_labelled(view: PoolView, ordinals: Sequence[int], depth: int) -> bool:
     """Return whether all these nodes carry the label of the level at a depth."""
     known, ids = view.tree.known[depth], view.tree.domain_of[depth]
-    return all(known[ids[ordinal]] for ordinal in ordinals)
+    return all(known[ids[ordinal]] for ordinal in set(ordinals))
 
 
 def _infeasible(*, level: str) -> Rejection:

@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import chain, repeat
 
 import numpy as np
 
@@ -373,7 +374,7 @@ def listed(places: Mapping[int, int]) -> list[int]:
 
     So neighbouring ranks are neighbours in the topology tree.
     """
-    return [i for i in sorted(places) for _ in range(places[i])]
+    return list(chain.from_iterable(repeat(i, places[i]) for i in sorted(places)))
 
 
 def _by_node(nodes: Sequence[int]) -> PodsByNode:

@@ -9,7 +9,8 @@ Every change returns its `Undo` and appends the changed ordinals to `log`. Index
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from operator import add, mul, sub
 
@@ -77,22 +78,42 @@ class PoolView:
         """
         places: dict[int, int] = {}
         amounts: dict[int, Vector] = {}
-        requests = self.axis.requests(gang)
-        for position, name in zip(
-            range(len(nodes)) if positions is None else positions, nodes, strict=True
-        ):
-            ordinal = self.ordinal_of.get(name)
-            if ordinal is None:
-                continue
-            # Positions beyond the roles are main pods, which share the last request.
-            request = requests[min(position, len(requests) - 1)]
-            before = amounts.get(ordinal)
-            if before is None:
-                places[ordinal], amounts[ordinal] = 1, request
-            else:
-                places[ordinal] += 1
-                amounts[ordinal] = tuple(map(add, before, request))
+        # Equal pods are counted together. A gang may have ten thousand of them.
+        for request, names in self._by_request(gang, nodes=nodes, positions=positions):
+            pods_on = Counter(map(self.ordinal_of.get, names))
+            held: dict[int, Vector] = {}
+            """The amounts of equal pods, by their number."""
+            for ordinal, pods in pods_on.items():
+                if ordinal is None:
+                    continue
+                amount = held.get(pods)
+                if amount is None:
+                    amount = held[pods] = tuple([each * pods for each in request])
+                before = amounts.get(ordinal)
+                places[ordinal] = places.get(ordinal, 0) + pods
+                amounts[ordinal] = tuple(map(add, before, amount)) if before else amount
         return Allocation(gang=gang, places=places, amounts=amounts)
+
+    def _by_request(
+        self, gang: Gang, *, nodes: Sequence[str], positions: Iterable[int] | None
+    ) -> Iterator[tuple[Vector, Sequence[str]]]:
+        """Yield each request with the nodes of the pods that make it, in order of position."""
+        # Positions behind those of the roles are main pods.
+        main = self.axis.request(gang.per_pod)
+        if positions is None:
+            first = 0
+            for role in gang.roles:
+                if names := nodes[first : first + role.pods]:
+                    yield self.axis.request(role.per_pod), names
+                first += role.pods
+            yield main, nodes[first:]
+        elif not gang.roles:
+            yield main, nodes
+        else:
+            requests, names_of = self.axis.requests(gang), defaultdict[Vector, list[str]](list)
+            for position, name in zip(positions, nodes, strict=True):
+                names_of[requests[min(position, len(requests) - 1)]].append(name)
+            yield from names_of.items()
 
     def add_admitted(self, admitted: Admitted) -> None:
         """Enter a gang that was admitted before this cycle.
@@ -120,6 +141,10 @@ class PoolView:
     ) -> tuple[Allocation, Allocation | None, Allocation]:
         """Return the allocations of a gang's pods that are not lost: all, reserved, bound."""
         gang, names = admitted.gang, admitted.assignment
+        if not admitted.lost and len(admitted.reserved) in (0, len(names)):
+            whole = self.allocation(gang=gang, nodes=names)
+            nothing = Allocation(gang=gang, places={}, amounts={})
+            return (whole, whole, nothing) if admitted.reserved else (whole, None, whole)
 
         def part(positions: list[int]) -> Allocation:
             return self.allocation(

@@ -12,7 +12,7 @@ are withheld and `free` shows 2.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from operator import add, sub
+from operator import add, le, sub
 
 from drumline_scheduler.placement.allocations import Vector
 from drumline_scheduler.undo import Undo
@@ -45,10 +45,10 @@ class WithheldCapacity:
             free = free_amounts[ordinal]
             if before:
                 free = tuple(map(add, free, before))
-            excess = tuple(
-                max(0, now - then) for now, then in zip(free, limit[ordinal], strict=True)
-            )
-            if any(excess):
+            then = limit[ordinal]
+            # Mostly as much is free later. The comparison in C is cheap.
+            if not all(map(le, free, then)):
+                excess = tuple([max(0, more) for more in map(sub, free, then)])
                 self.amounts[ordinal] = excess
                 free = tuple(map(sub, free, excess))
             if free != free_amounts[ordinal]:

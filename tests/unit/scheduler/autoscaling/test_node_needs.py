@@ -429,6 +429,22 @@ def test_nodes_that_are_being_set_up_are_those_that_were_asked_for() -> None:
     assert needs(run(smaller, first, second)) == {"first": 3}
 
 
+def test_a_request_that_found_free_places_leaves_others_their_nodes() -> None:
+    """Its nodes do not come. Those of later gangs have other names than the ones that come."""
+    fits = gang("fits", gpus=8, pool="h100")
+    needy = [gang(f"g{index}", gpus=8, pool="a100", at=1.0 + index) for index in range(2)]
+    asked = tuple(
+        AskedNodes(uid=each.uid, pool=each.pool or "", nodes=1) for each in (fits, needy[0])
+    )
+    offers = tuple(
+        NodeOffer(node=node("new", gpus=8, pool=pool), pool_limit=9) for pool in ("h100", "a100")
+    )
+    there = growing(node("n0", gpus=8), offers=offers, pools=("h100", "a100"))
+    decisions = run(replace(there, asked=asked), fits, *needy)
+    assert [each.key for each in decisions.placed] == ["training/fits"]
+    assert needs(decisions) == {"g0": 1, "g1": 1}
+
+
 def test_what_is_being_set_up_for_nobody_counts_towards_the_limit() -> None:
     nodes = [node(f"n{number}", gpus=8, starting=True) for number in range(3)]
     snapshot = growing(*nodes, offers=(offer(limit=4),))

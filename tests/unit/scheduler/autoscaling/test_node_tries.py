@@ -16,7 +16,14 @@ from drumline_scheduler import (
 )
 from drumline_scheduler.autoscaling.grown_cluster import GrownCluster
 from drumline_scheduler.autoscaling.node_offers import PoolSizes
-from drumline_scheduler.autoscaling.node_tries import MAX_TRIED, NodeTries, node_tries
+from drumline_scheduler.autoscaling.node_tries import (
+    MAX_OPEN_UNITS,
+    MAX_TRIED,
+    NodeTries,
+    node_tries,
+    units_of,
+)
+from drumline_scheduler.offered_nodes import OfferedNodes
 from tests.unit.scheduler.builders import admitted, cluster, gang, node, pod
 
 FULL = cluster(node("n0", "r0", gpus=8, used=pod(8)))
@@ -31,10 +38,13 @@ def tries(
     offers: tuple[NodeOffer, ...] = (offer(),),
     budget: int | None = None,
     before: tuple[str, ...] = (),
+    used: int = 0,
 ) -> NodeTries:
     snapshot = replace(FULL, offers=offers)
     sizes = PoolSizes(snapshot.nodes)
-    return node_tries(waiting, snapshot=snapshot, sizes=sizes, budget=budget, before=before)
+    return node_tries(
+        waiting, snapshot=snapshot, sizes=sizes, budget=budget, before=before, used=used
+    )
 
 
 def crowd(count: int, *, namespace: str = "crowd") -> list[Gang]:
@@ -76,6 +86,20 @@ def test_beyond_the_budget_gangs_take_turns() -> None:
     assert tries(costly, *many[1:], budget=32).gangs == (costly,), "one is tried whatever it costs"
 
 
+def test_gangs_with_open_requests_have_a_budget_together() -> None:
+    """Each cycle finds their places again, however many pods they have."""
+    large = [replace(each, nodes=10_000, per_pod=pod(0)) for each in crowd(2)]
+    small = crowd(1, namespace="other")[0]
+    assert tries(large[0], budget=32).gangs == (large[0],), "one may request whatever it costs"
+    used = units_of(large[0], nodes=1000)
+    assert tries(large[1], small, budget=32, used=used).gangs == (small,)
+    assert tries(large[1], small, budget=32, used=used).late == (large[1].uid,)
+    assert tries(large[1], small, budget=None, used=used).gangs == (large[1], small)
+    many = crowd(8)
+    eight = sum(units_of(each, nodes=100) for each in many)
+    assert eight <= MAX_OPEN_UNITS, "as many as may request at a time (`MAX_GANGS`)"
+
+
 def test_a_gang_behind_many_that_cannot_start_gets_its_nodes_in_a_later_cycle() -> None:
     """New nodes are in one rack, so gangs that need two racks wait for nothing that may come."""
     stuck = [
@@ -109,14 +133,14 @@ def test_nodes_that_were_made_in_advance_leave_the_size_of_the_cluster() -> None
         sizes.append(len(cycle.snapshot.nodes))
         return decide(cycle)
 
-    grown = GrownCluster(replace(FULL, offers=()), now=0.0, decide=decided)
+    grown = GrownCluster(replace(FULL, offers=()), now=0.0, decide=decided, nodes=OfferedNodes())
     grown.provide(offer(), 5)
     for name, nodes in (("a", 2), ("b", 3)):
         start = grown.start(gang(name, nodes=nodes, gpus=8), offer=offer(), most=nodes)
         assert start is not None
         assert start.need.nodes == nodes
     assert set(sizes) == {6}
-    assert [each.name for each in grown.new] == [f"~h100//{index:06d}" for index in range(1, 6)]
+    assert [each.node.name for each in grown.new] == [f"~h100//{index:06d}" for index in range(5)]
 
 
 def test_many_new_nodes_that_did_not_help_leave_the_next_tries_small() -> None:
@@ -126,7 +150,7 @@ def test_many_new_nodes_that_did_not_help_leave_the_next_tries_small() -> None:
         sizes.append(len(cycle.snapshot.nodes))
         return decide(cycle)
 
-    grown = GrownCluster(replace(FULL, offers=()), now=0.0, decide=decided)
+    grown = GrownCluster(replace(FULL, offers=()), now=0.0, decide=decided, nodes=OfferedNodes())
     large = gang("large", nodes=400, gpus=8, required_level="rack", selector={"kind": "none"})
     assert grown.start(large, offer=offer(), most=400) is None
     assert grown.start(gang("small", gpus=8), offer=offer(), most=1) is not None

@@ -1,0 +1,114 @@
+"""The tries and the lines of Python that requests for new nodes take."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from drumline_scheduler import (
+    AskedNodes,
+    CycleCache,
+    CycleInput,
+    Decisions,
+    Gang,
+    NodeOffer,
+    Policy,
+    Queue,
+    Resources,
+    Role,
+    decide,
+)
+from drumline_scheduler.autoscaling.grown_cluster import GangStart, GrownCluster
+from drumline_scheduler.model import Node
+from drumline_scheduler.offered_nodes import OfferedNodes
+from tests.property.tenant_bounds import counted_lines
+from tests.unit.scheduler.builders import cluster, gang, node, pod
+
+OFFER = NodeOffer(node=node("new", "r1", gpus=8), pool_limit=1000)
+
+
+def started(
+    needy: Gang, *nodes: Node, offer: NodeOffer = OFFER, pools: tuple[str, ...] = ("h100",)
+) -> tuple[GangStart, list[int]]:
+    """Start a gang, and return the numbers of nodes that had come in each try."""
+    tries: list[int] = []
+
+    def decided(cycle: CycleInput) -> Decisions:
+        new = [each for each in cycle.snapshot.nodes if each.name.startswith("~")]
+        tries.append(sum(each.used.gpus == 0 for each in new))
+        return decide(cycle)
+
+    world = replace(cluster(*nodes, pools=pools), offers=())
+    grown = GrownCluster(world, now=0.0, decide=decided, nodes=OfferedNodes())
+    start = grown.start(needy, offer=offer, most=needy.nodes + needy.extras)
+    assert start is not None
+    return start, tries
+
+
+@pytest.mark.parametrize(
+    ("pods", "gpus", "free", "tries", "fewest"),
+    [
+        (40, 8, 0, [40, 39], 40),
+        (40, 8, 10, [40, 30, 29], 30),
+        (40, 4, 10, [40, 10, 9], 10),
+        (40, 4, 20, [40, 0], 0),
+    ],
+)
+def test_the_number_that_the_pods_take_is_mostly_the_fewest(
+    pods: int, gpus: int, free: int, tries: list[int], fewest: int
+) -> None:
+    there = [node(f"n{index:02}", "r1", gpus=8) for index in range(free)]
+    start, made = started(gang("big", nodes=pods, gpus=gpus), *there)
+    assert (start.need.nodes, made) == (fewest, tries)
+
+
+def test_a_gang_that_also_fits_in_another_pool_needs_no_node_there() -> None:
+    there = [node(f"n{index}", gpus=8, pool="a100") for index in range(3)]
+    start, _ = started(gang("either", nodes=3, gpus=8), *there, pools=("h100", "a100"))
+    assert (start.need.nodes, start.placed.pool) == (0, "a100")
+
+
+def spread(pods: int) -> Gang:
+    """A gang whose roles are placed one after another, each pod on an empty node if possible."""
+    small = Resources(cpu_millis=1000, pods=1)
+    roles = tuple(Role(name=f"r{index}", pods=pods, per_pod=small) for index in range(3))
+    return replace(gang("roles", nodes=pods, gpus=8), roles=roles)
+
+
+def test_a_costly_gang_has_few_tries() -> None:
+    start, tries = started(
+        spread(100), *(node(f"n{index:02}", "r1", gpus=8) for index in range(60))
+    )
+    assert start.need.nodes == 40
+    assert len(tries) <= 7, tries
+
+
+def test_the_shares_of_pods_on_one_node_are_added() -> None:
+    role = Role(name="r", pods=3, per_pod=pod(2))
+    start, _ = started(replace(gang("mixed", nodes=2, gpus=4), roles=(role,)))
+    assert sorted(share.gpus for share in start.need.shares) == [6, 8]
+
+
+def lines_of_a_cycle_with_a_request(*, pods: int) -> int:
+    """Lines of Python of a cycle in which 1,250 nodes are still requested for a gang."""
+    needy = gang("big", nodes=pods, gpus=10_000 // pods)
+    queues = (Queue(name="research", nominal={"h100": 100_000}),)
+    world = cluster(*(node(f"n{index}", gpus=8) for index in range(32)), queues=queues)
+    world = replace(world, offers=(replace(OFFER, pool_limit=2000),))
+    cache = CycleCache()
+    lines = 0
+    for second in range(3):
+        given = CycleInput(snapshot=world, pending=(needy,), policy=Policy(), now=float(second))
+        with counted_lines(2_000_000) as counted:
+            decisions = decide(given, cache=cache)
+        (need,) = decisions.needs_nodes
+        asked = AskedNodes(uid=need.uid, pool=need.pool, nodes=need.nodes)
+        world, lines = replace(world, asked=(asked,)), counted.count
+    return lines
+
+
+def test_an_open_request_costs_little_for_each_node_and_nothing_for_each_pod() -> None:
+    large, many = (lines_of_a_cycle_with_a_request(pods=pods) for pods in (1250, 10_000))
+    assert many < 1.25 * large
+    assert many < 400_000
