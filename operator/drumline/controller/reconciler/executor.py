@@ -18,6 +18,7 @@ from drumline.controller.nodes.pod_conversion import event_of
 from drumline.controller.nodes.pods import is_owned
 from drumline.controller.reconciler.child_objects import ChildObjects, NoComputeDomains
 from drumline.controller.reconciler.claims import ServesOneNode, any_node, prepare_claims
+from drumline.controller.reconciler.events_pace import EventsPace
 from drumline.controller.reconciler.job_memory import JobMemory
 from drumline.controller.reconciler.orphan_sweep import JobIdentity, job_exists
 from drumline.controller.reconciler.protection import Protection
@@ -73,8 +74,6 @@ log = logs.get("drumline.controller.reconciler.executor")
 AGENT_RETRY_SECONDS = 0.5
 MAX_AGENT_RETRY_SECONDS = 8.0
 TAKEN_NAME_RETRY_SECONDS = 0.5
-EVENTS_SECONDS = 0.2
-"""Least time between two reads of the events of pods that do not start, over all jobs."""
 NOTICE_TRIES = 3
 """Members to which a notice is sent before the next retry."""
 MOST_LOOKS: Final = 4
@@ -144,7 +143,7 @@ class Executor:
             client, shared=shared, protection=self._protection, pods_of=pods_of, token=self.token
         )
         self._clock = clock
-        self._next_events_slot = 0.0
+        self._events_pace = EventsPace()
 
     def token(self, job: Job) -> bytes:
         """Return the token by which this job's agents recognise their operator."""
@@ -374,16 +373,15 @@ class Executor:
         return _retry_seconds(job, error, memory)
 
     async def _read_events(self, job: Job, pods: tuple[PodFacts, ...], memory: JobMemory) -> None:
-        """Read the events of pods, one job at a time, every `EVENTS_SECONDS`.
+        """Read the events of pods, one job at a time.
 
-        Each read is expensive for the API server. If RBAC forbids it, the pods have no events, and
-        the status contains only what the pods show.
+        Each read is expensive for the API server (`events_pace`). If RBAC forbids it, the pods have
+        no events, and the status contains only what the pods show.
         """
         # Phase 1: take a time slot. Slots are handed out in order over all jobs.
         now = self._clock()
         if memory.events_slot is None:
-            memory.events_slot = max(now, self._next_events_slot)
-            self._next_events_slot = memory.events_slot + EVENTS_SECONDS
+            memory.events_slot = self._events_pace.slot(now)
         if now < memory.events_slot:
             raise RetryLater(memory.events_slot - now)
         memory.events_slot = None
@@ -400,6 +398,7 @@ class Executor:
                 views = []
             events = tuple(map(event_of, views))
             memory.pod_events[pod.uid] = PodEvents(read_at=self._clock(), events=events)
+        self._events_pace.took(self._clock() - now)
         # Plan again at once, with the events.
         raise RetryLater(0.0)
 

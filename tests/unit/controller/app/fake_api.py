@@ -31,6 +31,8 @@ class FakeApi:
     def __init__(self) -> None:
         self.requests: list[str] = []
         """Method and path of every write."""
+        self.lists = 0
+        """Number of lists."""
         self.refusals: dict[str, tuple[int, str, str]] = {}
         """Code, reason and message with which creates of a kind are refused, by its plural."""
         self._objects: dict[str, dict[tuple[str, str], Json]] = defaultdict(dict)
@@ -95,6 +97,7 @@ class FakeApi:
                 document = self._objects[target.plural].get((target.namespace, target.name))
                 missing = {"code": 404, "reason": "NotFound"}
                 return web.json_response(document or missing, status=200 if document else 404)
+            self.lists += 1
             metadata = {"resourceVersion": str(self._version)}
             return web.json_response({"metadata": metadata, "items": self.objects(target.plural)})
         self.requests.append(f"{request.method} {request.path}")

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import pytest
 
+from drumline.controller.reconciler.events_pace import LEAST_SECONDS, MOST_SECONDS
 from drumline.controller.reconciler.executor import Executor, GangRejected, RetryLater
 from drumline.controller.reconciler.job_memory import UNSEEN_SECONDS, JobMemory
 from drumline.controller.reconciler.orphan_sweep import JobIdentity
@@ -16,7 +17,11 @@ from drumline.lifecycle.manifests.pod_settings import PodSettings
 from drumline.lifecycle.model.hardware import PoolGpus
 from drumline.lifecycle.model.observed import PodFacts
 from drumline.lifecycle.model.signing_keys import SigningKeys
-from drumline.lifecycle.plan.actions import CreateMembers, DeleteGenerations
+from drumline.lifecycle.plan.actions import (
+    CreateMembers,
+    DeleteGenerations,
+    ReadPodEvents,
+)
 from tests.builders import T0, a_job, admitted, ready_pods
 from tests.unit.controller.app.fake_api import FakeApi
 
@@ -33,12 +38,14 @@ class Desk:
     api: FakeApi
     executor: Executor
     clock: list[float]
+    answer_seconds: list[float]
+    """How long the API server takes for each list."""
     pods: list[PodFacts] = field(default_factory=list[PodFacts])
 
 
 @pytest.fixture
 async def desk() -> AsyncIterator[Desk]:
-    api, pods, clock = FakeApi(), list[PodFacts](), [T0]
+    api, pods, clock, answer_seconds = FakeApi(), list[PodFacts](), [T0], [0.0]
     async with api.serving() as credentials, KubeClient(credentials) as client:
         nothing = cast("Any", None)
         executor = Executor(
@@ -50,9 +57,11 @@ async def desk() -> AsyncIterator[Desk]:
             gpus_of=lambda _: PoolGpus(resource="nvidia.com/gpu"),
             shared=nothing,
             pods_of=lambda _: pods,
-            clock=lambda: clock[0],
+            clock=lambda: clock[0] + answer_seconds[0] * api.lists,
         )
-        yield Desk(api=api, executor=executor, pods=pods, clock=clock)
+        yield Desk(
+            api=api, executor=executor, pods=pods, clock=clock, answer_seconds=answer_seconds
+        )
 
 
 @pytest.mark.parametrize(
@@ -135,3 +144,25 @@ async def test_pods_of_a_job_that_left_the_cache_are_deleted_only_if_it_is_gone(
     desk.api.put("trainingjobs", {"metadata": {"namespace": "team", "name": JOB.name, "uid": uid}})
     await desk.executor.delete_orphans(JobIdentity("team", JOB.name, JOB.uid))
     assert len(desk.api.objects("pods")) == exists
+
+
+@pytest.mark.parametrize(
+    ("answer_seconds", "pause"), [(0.0, LEAST_SECONDS), (0.1, 10 * 0.1), (2.0, MOST_SECONDS)]
+)
+async def test_events_of_pods_are_read_the_less_often_the_longer_a_read_takes(
+    desk: Desk, answer_seconds: float, pause: float
+) -> None:
+    desk.answer_seconds[0] = answer_seconds
+    action = ReadPodEvents(pods=(FIRST,))
+    waits: list[float] = []
+    for number in range(4):
+        memory = JobMemory()
+        while not memory.pod_events:
+            with pytest.raises(RetryLater) as later:
+                await desk.executor.act(JOB, action, memory)
+            desk.pods[:] = [FIRST]
+            if not memory.pod_events:
+                waits.append(later.value.seconds)
+                desk.clock[0] += later.value.seconds
+        assert desk.api.lists == number + 1
+    assert waits[-1] == pytest.approx(pause - answer_seconds, abs=1e-3)
