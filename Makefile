@@ -79,7 +79,7 @@ soak: setup  ## random lives of small clusters with fresh seeds, for MINUTES (30
 fuzz: setup  ## cycles beside hostile objects with fresh seeds, for MINUTES (8)
 	@$(PYTHON) -m tests.property.cycle_fuzz --minutes $(or $(MINUTES),8)
 
-bench: setup  ## the control plane beside the raw limit of the same run; WHAT=engine, forecast_bound, history, mix, overview, page, peers, planner, pod_cost, queues, recovery, scale, simulator_error, standby, trainer, watches or week
+bench: setup  ## the control plane beside the raw limit of the same run; WHAT=engine, forecast_bound, history, mix, overview, page, peers, planner, pod_cost, queues, recovery, scale, simulator_error, standby, trainer, watches, week or what_if
 	@$(PYTHON) -m tools.bench$(if $(WHAT),.$(WHAT)) $(if $(PEERS),--peers $(PEERS)) $(ARGS)
 
 gpu:  ## every check that needs a GPU, on a machine with 1 to 8 of them; installs nothing: needs torch

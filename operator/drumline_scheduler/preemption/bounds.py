@@ -61,8 +61,7 @@ class PreemptibleQuota:
         ):
             return most
         for other in leaves:
-            held = usage.sums(other)
-            if other == leaf or not held.gpus:
+            if other == leaf or not (held := usage.sums(other)).gpus:
                 continue
             if claim.reason(leaf=other, gpus=held.largest, lower_priority=True) is not None:
                 reclaimable = claim.reclaimable(leaf=other, largest=held.largest)

@@ -49,13 +49,12 @@ class QueueUsage:
     @cached_property
     def sums(self) -> UsageTotals:
         """The totals of the queue."""
-        sums = UsageTotals()
-        for usage in self.by_uid.values():
-            sums.gpus += usage.gpus
-            sums.largest = max(sums.largest, usage.gpus)
-            level = usage.gang.priority
-            sums.by_priority[level] = sums.by_priority.get(level, 0) + usage.gpus
-        return sums
+        by_priority: dict[int, int] = {}
+        gpus = [usage.gpus for usage in self.by_uid.values()]
+        levels = [usage.gang.priority for usage in self.by_uid.values()]
+        for level, held in zip(levels, gpus, strict=True):
+            by_priority[level] = by_priority.get(level, 0) + held
+        return UsageTotals(gpus=sum(gpus), largest=max(gpus, default=0), by_priority=by_priority)
 
 
 class UsageByQueue:
