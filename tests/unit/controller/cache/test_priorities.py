@@ -17,6 +17,8 @@ from drumline_scheduler.cycle import decide
 from drumline_scheduler.cycle_input import CycleInput
 from drumline_scheduler.decisions import Blocked, BlockReason
 from drumline_scheduler.model import Policy
+from tests import builders
+from tests.texts import missing
 from tests.unit.controller.views import (
     assignment,
     job_view,
@@ -26,6 +28,7 @@ from tests.unit.controller.views import (
     priority_view,
     queue_view,
 )
+from tests.unit.lifecycle.planning import planned
 
 NOW = 1_800_000_000.0
 
@@ -170,3 +173,37 @@ def test_a_job_whose_last_start_failed_evicts_nobody_unless_a_check_found_it(
     assert preempted(state, failedStarts=2, incident="no quota") == expected
     state.scheduling.forget("team", "urgent")
     assert "urgent" not in state.scheduling.checked
+
+
+TROUBLES = [
+    "CreateContainerConfigError: couldn't find key token in Secret team/hub",
+    "CreateContainerConfigError: couldn't find key rate in ConfigMap team/knobs",
+    "FailedMount: references non-existent secret key: token",
+    "FailedMount: references non-existent config key: rate",
+    "ErrImagePull: team/trian:1: not found",
+    "ImagePullBackOff: Back-off pulling image: ErrImagePull: team/trian:1: not found",
+    "InvalidImageName: couldn't parse image name",
+    "ErrImageNeverPull: image is not present with pull policy of Never",
+]
+"""A kubelet's words about what no check sees: keys and images."""
+
+
+@pytest.mark.parametrize("words", TROUBLES)
+def test_after_one_start_with_a_key_or_image_that_is_missing_a_job_evicts_nobody(
+    state: ClusterCache, words: str
+) -> None:
+    """Until its spec changes, or a start on free capacity succeeds."""
+    assert preempted(state) == ["team/llama"]
+    # 1. Its pods do not start, in the kubelet's words, so its nodes are given back.
+    job = builders.admitted(builders.a_job(), at=builders.T0)
+    up, late = builders.ready_pods(job)[0], builders.a_pod(job, 1, waiting=words)
+    failed = planned(job, builders.observed(up, late), now=builders.T0 + 30).status
+    assert failed is not None
+    assert (failed.assignment, failed.failed_starts) == (None, 1)
+    status = {"failedStarts": 1, "incident": failed.incident, "observedGeneration": 1}
+    # 2. It gets free capacity only, also from a leader that has just come.
+    assert preempted(state, **status) == []
+    (gang,) = state.scheduling.pending()
+    assert not missing(gang.refusal, "its last start failed", words.split()[-1])
+    # 3. Another spec may have mended it.
+    assert preempted(state, **{**status, "observedGeneration": 0}) == ["team/llama"]
