@@ -80,6 +80,7 @@ _PLURALS = {
     "MPIJob": "mpijobs",
     "PodDisruptionBudget": "poddisruptionbudgets",
     "ResourceQuota": "resourcequotas",
+    "Secret": "secrets",
     "LimitRange": "limitranges",
     "PersistentVolume": "persistentvolumes",
     "PersistentVolumeClaim": "persistentvolumeclaims",

@@ -9,7 +9,7 @@ from drumline.controller.reconciler.protection import Protection
 from drumline.controller.reconciler.shared_objects import SharedObjects
 from drumline.kube import writes
 from drumline.kube.client import KubeClient
-from drumline.kube.errors import AlreadyExists, NotFound
+from drumline.kube.errors import AlreadyExists, Forbidden, NotFound
 from drumline.kube.kinds import (
     COMPUTE_DOMAINS,
     NETWORK_POLICIES,
@@ -21,6 +21,7 @@ from drumline.lifecycle.manifests import children
 from drumline.lifecycle.manifests.compute_domains import compute_domain
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.observed import PodFacts
+from drumline.lifecycle.plan.start_check import QUOTA_WORDS
 
 
 class NoComputeDomains(Exception):  # noqa: N818 - a verdict about the cluster
@@ -74,12 +75,26 @@ class ChildObjects:
         if shared_budget and not self._pods_of(job):
             await self._protection.retire_own(job)
         if job.has_agents:
-            await self._create(job, SECRETS, children.token_secret(job, self._token(job)))
+            await self._create_secret(job)
         if job.spec.compute_domain is not None:
             try:
                 await self._create(job, COMPUTE_DOMAINS, compute_domain(job))
             except NotFound as error:
                 raise NoComputeDomains from error
+
+    async def _create_secret(self, job: Job) -> None:
+        """Create the Secret with the token, unless the job has it and the quota is full.
+
+        If the Secret is gone nevertheless, the pods do not start, and their kubelet names it.
+        """
+        try:
+            await self._create(job, SECRETS, children.token_secret(job, self._token(job)))
+        except Forbidden as error:
+            # Pods are made after the Secret, which lives as long as the job.
+            name = children.token_secret_name(job)
+            is_there = children.was_created(job, name=name) or bool(self._pods_of(job))
+            if not (is_there and QUOTA_WORDS in error.message):
+                raise
 
     async def _create(self, job: Job, resource: Resource, body: writes.Body) -> None:
         with suppress(AlreadyExists):  # its name carries the job's uid: it is ours

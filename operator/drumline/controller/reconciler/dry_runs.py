@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
-from drumline.kube import writes
+from drumline.kube import reads, writes
 from drumline.kube.client import KubeClient
 from drumline.kube.errors import AlreadyExists, Forbidden, Invalid, NotFound
 from drumline.kube.kinds import (
@@ -30,9 +30,9 @@ from drumline.lifecycle.manifests import children
 from drumline.lifecycle.manifests.compute_domains import compute_domain
 from drumline.lifecycle.manifests.containers import with_limits
 from drumline.lifecycle.manifests.named_objects import NamedObject
-from drumline.lifecycle.manifests.shared_objects import shared_budget, shared_policy
+from drumline.lifecycle.manifests.shared_objects import SHARED_NAME, shared_budget, shared_policy
 from drumline.lifecycle.model.job import Job
-from drumline.lifecycle.plan.start_check import wants_limits
+from drumline.lifecycle.plan.start_check import QUOTA_WORDS, wants_limits
 from drumline_api.base import LABEL_DRY_RUN
 from drumline_api.objects import builtin
 
@@ -107,9 +107,7 @@ class DryRuns:
             KubeError: the API server did not answer.
         """
         wanted = self._children(job)
-        answers = await asyncio.gather(
-            *(self._refused(kind, body, namespace=job.namespace) for kind, body in wanted)
-        )
+        answers = await asyncio.gather(*(self._refused(job, kind, body) for kind, body in wanted))
         return next(filter(None, answers), "")
 
     async def find(self, job: Job, objects: Iterable[NamedObject]) -> FoundObjects:
@@ -164,16 +162,31 @@ class DryRuns:
             wanted.append((COMPUTE_DOMAINS, compute_domain(job)))
         return wanted
 
-    async def _refused(self, resource: Resource, body: Json, *, namespace: str) -> str:
+    async def _refused(self, job: Job, resource: Resource, body: Json) -> str:
         try:
-            await self._create(resource, body, namespace=namespace)
+            await self._create(resource, body, namespace=job.namespace)
         except AlreadyExists:
             return ""
         except (Forbidden, Invalid, NotFound) as error:
             if isinstance(error, NotFound) and resource is not COMPUTE_DOMAINS:
                 raise
+            # A full quota refuses the create before the API server looks for the name.
+            if QUOTA_WORDS in error.message and await self._is_there(job, resource, body):
+                return ""
             return f"{resource.kind}: {words}" if (words := _words(error.message)) else ""
         return ""
+
+    async def _is_there(self, job: Job, resource: Resource, body: Json) -> bool:
+        """Return whether an object beside the pods exists, as far as that can be seen."""
+        name = body["metadata"]["name"]
+        if name != SHARED_NAME:  # the operator may list the shared ones alone
+            return children.was_created(job, name=name)
+        named = f"metadata.name={SHARED_NAME}"
+        return bool(
+            await reads.list_all(
+                self._client, resource, namespace=job.namespace, field_selector=named
+            )
+        )
 
     async def _create(self, resource: Resource, body: Json, *, namespace: str) -> bytes:
         return await writes.dry_run(self._client, resource, body=body, namespace=namespace)

@@ -20,6 +20,7 @@ from drumline.kube.kinds import NETWORK_POLICIES, POD_DISRUPTION_BUDGETS, Resour
 from drumline.kube.views import PodView
 from drumline.lifecycle.manifests.pod_settings import PodSettings
 from drumline.lifecycle.manifests.shared_objects import SHARED_NAME, shared_budget, shared_policy
+from drumline.lifecycle.plan.start_check import QUOTA_WORDS
 from drumline.scope import EVERYWHERE, InstallationScope
 from drumline.telemetry import logs
 from drumline_api.base import LABEL_GANG_NETWORK, LABEL_PROTECTED
@@ -162,7 +163,12 @@ class SharedObjects:
         kind, namespace = shared
         try:
             await writes.create(self._client, kind, body=manifest, namespace=namespace)
-        except AlreadyExists:
+        except (AlreadyExists, Forbidden) as error:
+            # A full quota refuses the create before the API server looks for the name.
+            if isinstance(error, Forbidden) and not (
+                QUOTA_WORDS in error.message and shared in await self._there(kind, namespace)
+            ):
+                raise
             if shared in self._confirmed:
                 return
             # It is another leader's, perhaps of an earlier version.

@@ -47,6 +47,16 @@ def token_secret_name(job: Job) -> str:
     return f"{name}{TOKEN_SECRET_SUFFIX}"
 
 
+def was_created(job: Job, *, name: str) -> bool:
+    """Return whether an earlier start has created a child of this name, as far as is known.
+
+    The operator cannot read most children. And where a quota is full, the API server refuses a
+    create before it looks for the name, so its answer does not show the child either. A start that
+    failed for the child names it in the status.
+    """
+    return (job.status.generation or 1) > 1 and name not in (job.status.incident or "")
+
+
 def owner_reference(job: Job) -> Json:
     """Return the job as controlling owner. The child does not block the job's deletion."""
     return {

@@ -17,7 +17,8 @@ from drumline.controller.reconciler.shared_objects import (
     namespaces_in_need,
 )
 from drumline.kube.client import KubeClient
-from drumline.kube.kinds import NETWORK_POLICIES, POD_DISRUPTION_BUDGETS
+from drumline.kube.errors import Forbidden
+from drumline.kube.kinds import NETWORK_POLICIES, POD_DISRUPTION_BUDGETS, Resource
 from drumline.kube.views import PodPhase, PodView
 from drumline.lifecycle.manifests.pod_settings import PodSettings
 from drumline.lifecycle.manifests.shared_objects import SHARED_NAME
@@ -74,6 +75,21 @@ async def bench() -> AsyncIterator[Bench]:
     api = FakeApi()
     async with api.serving() as credentials, KubeClient(credentials) as client:
         yield Bench(api=api, client=client)
+
+
+@pytest.mark.parametrize("kind", BOTH, ids=lambda kind: kind.plural)
+async def test_a_full_quota_fails_only_where_the_object_is_missing(
+    bench: Bench, kind: Resource
+) -> None:
+    """The API server refuses a create before it looks for the name."""
+    await bench.shared.ensure("team", (kind,))
+    message = "exceeded quota: few, requested: count=1"
+    bench.api.refusals = {kind.plural: (403, "Forbidden", message)}
+    await bench.shared.ensure("team", (kind,), asks=True)
+    await bench.leader().ensure("team", (kind,))
+    bench.api.remove(kind.plural, "team", SHARED_NAME)
+    with pytest.raises(Forbidden):
+        await bench.shared.ensure("team", (kind,), asks=True)
 
 
 async def test_a_thousand_jobs_that_start_at_once_cost_one_write_each_kind(bench: Bench) -> None:

@@ -12,8 +12,9 @@ import pytest
 from drumline.controller.reconciler.start_check import StartCheck
 from drumline.kube.client import KubeClient
 from drumline.kube.views import Key, PodView
-from drumline.lifecycle.manifests.children import token_secret
+from drumline.lifecycle.manifests.children import token_secret, token_secret_name
 from drumline.lifecycle.manifests.pod_settings import PodSettings
+from drumline.lifecycle.manifests.shared_objects import SHARED_NAME
 from drumline.lifecycle.model.hardware import PoolGpus
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.plan.start_check import StartDoubt, StartRefusal
@@ -265,6 +266,31 @@ async def test_an_object_beside_the_pods_that_would_be_rejected_refuses_the_star
     job = starting(template=template(launch="PerGpu"))
     full = (403, "Forbidden", "exceeded quota: few, requested: count=1")
     assert not missing(await refusal_of(job, refusals={kind: full}), "beside its pods", "quota")
+
+
+FULL = (403, "Forbidden", "exceeded quota: few, requested: count=1")
+
+
+async def test_a_full_quota_refuses_no_start_whose_objects_exist() -> None:
+    """The API server refuses a create before it looks for the name."""
+    first = starting(template=template(launch="PerGpu"))
+    again = with_status(first, first.status.model_copy(update={"generation": 2}))
+    assert await refusal_of(again, refusals={"secrets": FULL}) == ""
+    # The last start failed because it could not be created.
+    incident = f'secrets "{token_secret_name(again)}" is forbidden: exceeded quota'
+    failed = with_status(again, again.status.model_copy(update={"incident": incident}))
+    assert not missing(await refusal_of(failed, refusals={"secrets": FULL}), "Secret", "quota")
+    # Not a quota, but a policy.
+    denied = (403, "Forbidden", "denied by a policy")
+    assert not missing(await refusal_of(again, refusals={"secrets": denied}), "policy")
+
+
+@pytest.mark.parametrize("kind", ["poddisruptionbudgets", "networkpolicies"])
+async def test_a_full_quota_refuses_no_start_where_the_namespace_has_the_shared_objects(
+    kind: str,
+) -> None:
+    job = starting(template=template(launch="PerGpu"))
+    assert await refusal_of(job, named(kind, SHARED_NAME), refusals={kind: FULL}) == ""
 
 
 async def test_a_token_secret_that_exists_is_no_obstacle() -> None:
