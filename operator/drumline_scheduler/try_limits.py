@@ -18,13 +18,15 @@ from collections.abc import Callable, Sequence
 
 from drumline_scheduler.cycle_session import CycleSession
 from drumline_scheduler.model import Gang, WaitingRule
-from drumline_scheduler.queueing.deferral import COSTLY, Deferral
+from drumline_scheduler.queueing.deferral import COSTLY, NAMESPACES, Deferral
 from drumline_scheduler.queueing.groups import GangGroup
 from drumline_scheduler.queueing.search_costs import cost_of
 from drumline_scheduler.rejections import Rejection
 
 _OF_ALL = ""
 """Stands for all namespaces together."""
+_COSTLY_OF_ALL = "/costly"
+"""Stands for the costly gangs of all namespaces. No namespace has such a name."""
 
 
 class TryLimits:
@@ -112,8 +114,12 @@ class TryLimits:
         if not any(pools.values()):
             return None
         namespace = gangs[0].namespace
-        lines = (namespace, _OF_ALL) if cost > COSTLY else (namespace,)
-        if all(not self._used[line] or self._used[line] + cost <= budget for line in lines):
+        lines = {namespace: budget, _OF_ALL: NAMESPACES * budget}
+        if cost > COSTLY:
+            lines[_COSTLY_OF_ALL] = budget
+        if all(
+            not self._used[line] or self._used[line] + cost <= most for line, most in lines.items()
+        ):
             self._used.update(dict.fromkeys(lines, cost))
             return None
         for gang in gangs:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from random import Random
 
 import pytest
@@ -21,7 +22,7 @@ from drumline_scheduler import (
     decide,
 )
 from drumline_scheduler.model import order_key
-from drumline_scheduler.queueing.deferral import TRY_BUDGET
+from drumline_scheduler.queueing.deferral import NAMESPACES, TRY_BUDGET
 from drumline_scheduler.queueing.search_costs import cost_of
 from drumline_scheduler.work import Work
 from tests.property.scale import many
@@ -109,6 +110,56 @@ def test_each_kind_is_tried_in_turn_and_others_in_each_cycle(count: int) -> None
         assert all(key.startswith("crowd/") for key in not_tried(decisions))
         assert {each.key for each in decisions.blocked} == {each.key for each in pending}
     assert not set.intersection(*map(not_tried, made))
+
+
+def crowds(count: int, *, each: int = TRY_BUDGET) -> list[Gang]:
+    """Namespaces that are all within their own budgets, with kinds of which no two are equal."""
+    return [
+        replace(item, selector={"kind": f"{number}-{index}"})
+        for number in range(count)
+        for index, item in enumerate(kinds(each, namespace=f"crowd-{number:03}"))
+    ]
+
+
+def test_many_namespaces_share_half_of_the_budget_under_the_strict_rule() -> None:
+    pending = crowds(20)
+    made = cycles(pending, count=10, policy=STRICT)
+    known = [0, *(len(each.known) for each in made)]
+    assert all(
+        0 < after - before <= NAMESPACES * TRY_BUDGET // 2 for before, after in pairwise(known)
+    )
+
+
+def test_each_kind_of_many_namespaces_has_its_turn() -> None:
+    count = 12
+    pending = crowds(count)
+    half = NAMESPACES * TRY_BUDGET // 2
+    turns = -(-(len(pending) - half) // half)
+    made = cycles(pending, count=turns)
+    assert all(len(pending) - len(not_tried(each)) == NAMESPACES * TRY_BUDGET for each in made)
+    assert not set.intersection(*map(not_tried, made))
+
+
+def test_many_namespaces_hold_a_modest_one_up_for_one_cycle_at_most() -> None:
+    crowd = crowds(100)
+    late = kinds(1, namespace="modest")[0]
+    late = replace(late, queued_at=1e6, priority=-1)
+    first = cycles(crowd, count=2)[-1]
+    waits, before = 0, first
+    while True:
+        given = CycleInput(
+            snapshot=FULL,
+            pending=(*crowd, late),
+            policy=Policy(),
+            now=0.0,
+            try_budget=TRY_BUDGET,
+            deferred=before.deferred,
+        )
+        before = decide(given)
+        if late.key not in not_tried(before):
+            break
+        waits += 1
+    assert waits <= 1
 
 
 def test_the_first_in_order_are_tried_in_each_cycle() -> None:

@@ -2,14 +2,15 @@
 
 Equivalent gangs are tried once, so the work of a cycle grows with the kinds of gangs that wait. A
 tenant may write any number of kinds. So each namespace has a budget in each cycle, in units of one
-search for an ordinary gang (`cost_of`). A namespace within its budget is not affected.
+search for an ordinary gang (`cost_of`). A namespace within its budget is not affected, as long as
+all namespaces together stay within `NAMESPACES` budgets. Beyond that, they take turns.
 
 Beyond it, half of the budget goes to the kinds that come first in scheduling order. The rest goes
 to the kinds that were deferred longest. So each kind is tried within a number of cycles that
-depends on its own namespace only. Costly kinds, such as jobs with many roles, also share one budget
-of all namespaces, so that many namespaces together cannot fill a cycle either. Gangs that hold
-nodes, or for which nodes were requested, are always tried. Under the strict rule a gang must not
-pass one that waits for others to end. So only
+depends on its own namespace, and on the number of namespaces if these take turns. Costly kinds,
+such as jobs with many roles, also share one budget of all namespaces, so that many namespaces
+together cannot fill a cycle either. Gangs that hold nodes, or for which nodes were requested, are
+always tried. Under the strict rule a gang must not pass one that waits for others to end. So only
 kinds are deferred that held no gang back when they were last tried, such as one that no node can
 hold. Others cost little there: once a gang waits for capacity, no later one is searched for.
 
@@ -39,6 +40,8 @@ from drumline_scheduler.rejections import Rejection
 
 TRY_BUDGET: Final = 32
 """Units that one namespace may use in a cycle of the operator."""
+NAMESPACES: Final = 4
+"""Namespaces whose whole budgets fit into one cycle. More of them take turns."""
 COSTLY: Final = 4
 """Cost above which a kind counts for the budget of all namespaces together."""
 _PREEMPTION_UNITS: Final = 2
@@ -120,7 +123,9 @@ def deferred_gangs(
             more = more if may_preempt(gang) else 0
             kinds[gang.namespace].append(replace(kind, cost=kind.cost + more) if more else kind)
     costly = sum(kind.cost for line in kinds.values() for kind in line if kind.cost > COSTLY)
-    if costly <= budget and all(_units(line) <= budget for line in kinds.values()):
+    total = sum(map(_units, kinds.values()))
+    is_crowded = any(_units(line) > budget for line in kinds.values())
+    if costly <= budget and total <= NAMESPACES * budget and not is_crowded:
         return NONE_DEFERRED
     # 2. Select the kinds to defer in each crowded namespace, then among the costly kinds of all.
     always = {pending.class_of(pending.gang(uid)) for uid in tries if uid in pending}
@@ -134,8 +139,24 @@ def deferred_gangs(
         out = {kind.uid for kind in late}
         shared += enumerate(kind for kind in free if kind.cost > COSTLY and kind.uid not in out)
     deferred += _beyond(shared, budget=budget, turn=turn)
-    # 3. The longest deferred first: the next cycle uses this order.
-    deferred.sort(key=lambda kind: (turn.get(kind.uid, len(turn)), kind.key))
+    # 3. Select among the kinds of all namespaces, if these are many.
+    out = {kind.uid for kind in deferred}
+    tried = {
+        namespace: [kind for kind in line if kind.uid not in out]
+        for namespace, line in kinds.items()
+    }
+    late = _late_of_all(tried, budget=NAMESPACES * budget, turn=turn, always=always)
+    deferred += late
+    # 4. The longest deferred first: the next cycle uses this order. Namespaces of which a kind is
+    # tried stand behind all others, so these come next.
+    out.update(kind.uid for kind in late)
+    served = {
+        kind.uid
+        for line in kinds.values()
+        if any(each.uid not in out for each in line)
+        for kind in line
+    }
+    deferred.sort(key=lambda kind: (kind.uid in served, turn.get(kind.uid, len(turn)), kind.key))
     return Deferral(
         classes=frozenset(kind.number for kind in deferred if kind.group is None),
         groups=frozenset(kind.group for kind in deferred if kind.group is not None),
@@ -226,6 +247,50 @@ def _beyond(
         else:
             used += kind.cost
     return late
+
+
+def _late_of_all(
+    lines: Mapping[str, Sequence[_Kind]],
+    *,
+    budget: int,
+    turn: Mapping[str, int],
+    always: Collection[int],
+) -> list[_Kind]:
+    """Return the kinds for which the budget of all namespaces does not suffice.
+
+    Half of it goes to the kinds that come first in scheduling order. The rest goes to one kind of
+    each namespace, then to a second one of each, and so on: in each the longest deferred first.
+
+    Args:
+        lines: the kinds that are left, by namespace.
+        budget: units for all of them.
+        turn: position in the order of the kinds that were deferred longest.
+        always: numbers of classes that are always tried.
+    """
+    used = sum(map(_units, lines.values()))
+    if used <= budget:
+        return []
+    kinds = sorted((kind for line in lines.values() for kind in line), key=lambda kind: kind.key)
+    kinds = [kind for kind in kinds if kind.number not in always]
+    used, first = 0, 0
+    while first < len(kinds) and used + kinds[first].cost <= budget // 2:
+        used += kinds[first].cost
+        first += 1
+    rest = {kind.uid for kind in kinds[first:]}
+    ranked: list[tuple[int, int, _Kind]] = []
+    for line in lines.values():
+        own = [(turn.get(kind.uid, len(turn)), kind.key, kind) for kind in line if kind.uid in rest]
+        ranked += ((rank, at, kind) for rank, (at, _, kind) in enumerate(sorted(own, key=_by_turn)))
+    ranked.sort(key=lambda each: (each[0], each[1], each[2].key))
+    tried = 0
+    while tried < len(ranked) and (not tried or used + ranked[tried][2].cost <= budget):
+        used += ranked[tried][2].cost
+        tried += 1
+    return [kind for _, _, kind in ranked[tried:]]
+
+
+def _by_turn(each: tuple[int, OrderKey, _Kind]) -> tuple[int, OrderKey]:
+    return each[:2]
 
 
 def _deferred(line: list[_Kind], *, budget: int, turn: Mapping[str, int]) -> list[_Kind]:
