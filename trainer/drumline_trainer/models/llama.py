@@ -6,8 +6,9 @@ or latent attention: each variant is a field of the configuration.
 
 Single-device code that reads like the papers; parallelism is applied from outside, by replacing
 linear layers, embeddings and what `models.seams` holds, and by leaving parts out of pipeline stages
-(`models.decoder`). No buffers: rotary tables are recomputed each forward, so a model built on the
-meta device needs nothing but its parameters (`models.initialize`).
+(`models.decoder`). No buffers: rotary tables are made by the forward that needs them and kept for
+the next one, so a model built on the meta device needs nothing but its parameters
+(`models.initialize`).
 
 Shapes: B batch, S sequence, D hidden, F feed-forward, V vocabulary, H heads, G key-value heads,
 E size of one head (D = H·E where the configuration does not say it).
@@ -167,6 +168,7 @@ class Llama(Decoder):
     def __init__(self, config: ModelConfig) -> None:
         norm = nn.RMSNorm(config.hidden_size, eps=config.norm_epsilon)
         super().__init__(config, layer=LlamaLayer, norm=norm)
+        self._kept_tables: tuple[object, Rotary] | None = None
 
     def forward(self, inputs: Tensor, documents: Documents | None = None) -> Tensor:
         """Run the stage: tokens [batch, sequence] or hidden states in, logits or hidden states out.
@@ -180,11 +182,18 @@ class Llama(Decoder):
         # only.
         if documents is not None and self.config.experts:
             documents = documents.at(self.positions(x_BSD))
-        # Tables are computed once per forward pass and passed to all layers.
-        rotary = self._rotary(x_BSD, documents)
+        rotary = self._rotary(x_BSD) if documents is None else self._tables(x_BSD, documents)
         return self.logits(self.layer_loop(self.layers.values(), x_BSD, rotary, documents))
 
-    def _rotary(self, x_BSD: Tensor, documents: Documents | None) -> Rotary:
+    def _rotary(self, x_BSD: Tensor) -> Rotary:
+        # Without documents the tables follow from the number of positions. Those of the last
+        # forward pass are kept, because a toy spends one hundredth of a step on them.
+        key = x_BSD.shape[1], x_BSD.dtype, x_BSD.device
+        if self._kept_tables is None or self._kept_tables[0] != key:
+            self._kept_tables = key, self._tables(x_BSD, None)
+        return self._kept_tables[1]
+
+    def _tables(self, x_BSD: Tensor, documents: Documents | None) -> Rotary:
         config, turned = self.config, self.config.features_turned
         places, scaling = self.places(x_BSD, documents), config.rope_scaling
         # Only longrope depends on the length: long documents use other factors.

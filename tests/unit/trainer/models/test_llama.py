@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 from drumline_contract.config import ModelConfig
 from drumline_contract.config.rope import RopeScaling, RopeScalingKind
@@ -88,6 +90,30 @@ def test_rotation_depends_on_distance_alone() -> None:
     k_SE = rotate(k.expand(12, 8), tables)
     scores = [q_SE[s] @ k_SE[s - 4] for s in range(4, 12)]
     torch.testing.assert_close(torch.stack(scores), scores[0].expand(8), rtol=1e-5, atol=1e-6)
+
+
+class CosineCounter(TorchFunctionMode):
+    """Counts the tables that are made: each takes the cosine of its angles once."""
+
+    made = 0
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.made += func is torch.Tensor.cos
+        return func(*args, **(kwargs or {}))
+
+
+def test_rotary_tables_are_kept_until_the_length_or_the_type_changes(model: Llama) -> None:
+    short_BS, long_BS = torch.tensor([[1, 2, 3]]), torch.tensor([[1, 2, 3, 4, 5]])
+    made: list[int] = []
+    with torch.no_grad(), CosineCounter() as cosines:
+        first = model(short_BS)
+        for tokens_BS in (short_BS, long_BS, short_BS):
+            last = model(tokens_BS)
+            made.append(cosines.made)
+        assert torch.equal(first, last)
+        model.double()
+        assert model(short_BS).dtype is torch.float64
+    assert [*made, cosines.made] == [1, 2, 3, 4]
 
 
 @pytest.mark.parametrize(("length", "factors"), [(8, (1.0, 2.0)), (9, (4.0, 16.0))])
