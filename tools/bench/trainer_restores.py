@@ -1,14 +1,14 @@
 """What a restore of copies costs: each rank reads for itself, or each file is read by one for all.
 
-Two ranks of one machine with a copy of the model each, so each needs the whole checkpoint, from a
-folder that is in the page cache and from an S3 server on loopback. The fastest of several counts of
-each kind, taken in turns.
+Two ranks of one Pod with a copy of the model each, so each needs the whole checkpoint. From a
+folder in the page cache both read it, as a restore does on processors. From an S3 server on
+loopback one reads each file, as a restore does, beside two that read for themselves. The fastest of
+several counts of each kind, taken in turns.
 """
 
 from __future__ import annotations
 
 import os
-import socket
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -31,17 +31,25 @@ ROUNDS = 7
 RANKS = 2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Restores:
+@dataclass(slots=True, kw_only=True)
+class Restored:
     """Of both ranks together."""
 
-    size_bytes: int
-    alone: list[float] = field(default_factory=list[float])
-    """Seconds where each rank reads for itself."""
-    shared: list[float] = field(default_factory=list[float])
-    """Seconds where each file is read once."""
-    read_alone: int = 0
-    read_shared: int = 0
+    seconds: list[float] = field(default_factory=list[float])
+    read: int = 0
+    """Bytes of a restore."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restores:
+    """Restores of one storage, taken in turns."""
+
+    size: int
+    """Bytes of a checkpoint."""
+    alone: Restored = field(default_factory=Restored)
+    """Each rank reads for itself."""
+    shared: Restored | None = None
+    """Each file is read once. None: no restore of this storage on one host does so."""
 
 
 def rows(pool: Pool, config: TrainerConfig) -> Iterator[Row]:
@@ -60,43 +68,40 @@ def rows(pool: Pool, config: TrainerConfig) -> Iterator[Row]:
 
 
 def _rows(name: str, made: Restores) -> Iterator[Row]:
-    alone, shared = min(made.alone), min(made.shared)
-    for kind, seconds, read in (
-        ("each reads for itself", alone, made.read_alone),
-        ("each file is read once", shared, made.read_shared),
-    ):
-        yield Row(name=f"restore, {name}: {kind}", value=seconds, unit="s")
-        yield Row(name=f"restore, {name}: {kind}: read", value=read / made.size_bytes, unit="x")
-    yield Row(name=f"restore, {name}: read once / for itself", value=shared / alone, unit="x")
+    kinds = {"each reads for itself": made.alone, "each file is read once": made.shared}
+    for kind, of in kinds.items():
+        if of is not None:
+            yield Row(name=f"restore, {name}: {kind}", value=min(of.seconds), unit="s")
+            yield Row(name=f"restore, {name}: {kind}: read", value=of.read / made.size, unit="x")
+    if made.shared is not None:
+        ratio = min(made.shared.seconds) / min(made.alone.seconds)
+        yield Row(name=f"restore, {name}: read once / for itself", value=ratio, unit="x")
 
 
 def restores(
     placement: Placement, config: TrainerConfig, environment: Mapping[str, str]
 ) -> Restores:
-    """Save a state of copies, and restore it in turns in both ways; collective."""
+    """Save a state of copies, and restore it in turns in every way; collective."""
     os.environ.update(environment)
     slices = ShardedState.joined(placement, config).slices
     checkpoints = Checkpointer.open(placement, keep=1, device=CPU)
     assert checkpoints is not None
-    size = checkpoints.save(step=1, slices=slices, trainer={}).size_bytes
+    made = Restores(
+        size=checkpoints.save(step=1, slices=slices, trainer={}).size_bytes,
+        shared=Restored() if placement.checkpoint_bucket else None,
+    )
 
-    def measured(*, host: str) -> tuple[float, int]:
-        socket.gethostname = lambda: host
-        counted = CountedStorage(storage=checkpoints.storage, is_cached_by_nodes=True)
-        seconds = seconds_of_all(lambda: restore(storage=counted, slices=slices, device=CPU))
+    def measure(restored: Restored, *, cached: bool) -> None:
+        counted = CountedStorage(storage=checkpoints.storage, is_cached_by_nodes=cached)
+        restored.seconds.append(
+            seconds_of_all(lambda: restore(storage=counted, slices=slices, device=CPU))
+        )
         read = torch.tensor([counted.read_bytes])
         dist.all_reduce(read)
-        return seconds, int(read)
+        restored.read = int(read)
 
-    alone: list[tuple[float, int]] = []
-    shared: list[tuple[float, int]] = []
     for _ in range(ROUNDS):
-        alone.append(measured(host="here"))
-        shared.append(measured(host=f"host {placement.rank}"))
-    return Restores(
-        size_bytes=size,
-        alone=[seconds for seconds, _ in alone],
-        shared=[seconds for seconds, _ in shared],
-        read_alone=alone[0][1],
-        read_shared=shared[0][1],
-    )
+        measure(made.alone, cached=True)
+        if made.shared is not None:
+            measure(made.shared, cached=False)
+    return made
