@@ -7,14 +7,17 @@ fits is used, borrowing or not. Victims are searched only if no flavor fits.
 
 This model is better than Kueue on purpose. Cycles take no time. All workloads are tried in one
 cycle (Kueue tries one per queue). Any number of lost nodes is replaced immediately. Places are
-checked for each set of victims, and a preemptor is first in line for the GPUs of its victims. See
-decision 51.
+checked for each set of victims. A preemptor keeps its places and quota until its victims have left:
+nobody else takes them, and nobody is evicted for what is about to become free. See decision 51.
+
+A cycle therefore has two ledgers of nodes and quota. In `_now`, leaving workloads still hold what
+they have. In `_later`, they are gone, and each preemptor has its places.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from drumline_scheduler import (
     Admitted,
@@ -54,33 +57,59 @@ class _Shape:
     pools: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ledger:
+    """Free GPUs of each node, and used quota, kept up to date by each decision of the cycle."""
+
+    room: NodeRoom
+    quota: KueueQuota
+
+    @classmethod
+    def of(cls, snapshot: Snapshot, *, admitted: Sequence[Admitted]) -> _Ledger:
+        return cls(
+            room=NodeRoom(snapshot.nodes, admitted=admitted),
+            quota=KueueQuota(snapshot.queues, admitted=admitted),
+        )
+
+    def take(self, gang: Gang, assignment: PoolPlaces, *, times: int = 1) -> None:
+        """Charge a workload. `times=-1` gives everything back."""
+        self.quota.add(gang.queue, pool=assignment.pool, gpus=times * gang.gpus)
+        self.room.take(gang, dict(enumerate(assignment.places)), times=times)
+
+    def holds(self, gang: Gang, assignment: PoolPlaces) -> bool:
+        """Return whether a workload has quota and room at these places."""
+        return self.quota.fits(
+            gang.queue, pool=assignment.pool, gpus=gang.gpus
+        ) and self.room.has_room(gang, assignment.places)
+
+
 class _Cycle:
     """State of one cycle."""
 
     def __init__(self, snapshot: Snapshot, *, strict: bool) -> None:
-        self._admitted = {held.gang.uid: held for held in snapshot.admitted}
-        self._quota = KueueQuota(snapshot.queues, admitted=snapshot.admitted)
-        # Free GPUs per node, kept up to date by each decision of the cycle.
-        self._room = NodeRoom(snapshot.nodes, admitted=snapshot.admitted)
+        self._running = {held.gang.uid: held for held in snapshot.admitted if not held.leaving}
+        self._now = _Ledger.of(snapshot, admitted=snapshot.admitted)
+        self._later = _Ledger.of(snapshot, admitted=tuple(self._running.values()))
+        # Places of preemptors whose victims are leaving, by uid.
+        self._kept: dict[str, PoolPlaces] = {}
         self._strict = strict
-        # One flag for all: Kueue retries a preemptor only when a victim is gone.
-        self._leaving = any(held.leaving for held in snapshot.admitted)
         self.placed: list[Placed] = []
         self.preemptions: list[Preemption] = []
 
     def repairs(self) -> Iterable[Placed]:
         """Return other nodes for lost ones, if all nodes that a gang has lost fit."""
         # Sorted by uid, so that the order of the snapshot does not change the outcome.
-        for uid, held in sorted(self._admitted.items()):
-            if not held.lost or held.leaving:
+        for uid, held in sorted(self._running.items()):
+            if not held.lost:
                 continue
             lost = sorted(held.lost)
-            places = self._room.places(held.gang, pool=held.pool, pods=len(lost))
+            places = self._now.room.places(held.gang, pool=held.pool, pods=len(lost))
             # A partial repair would not let the gang run, so it is not tried.
             if places is None:
                 continue
             new = dict(zip(lost, places, strict=True))
-            self._room.take(held.gang, new)
+            for ledger in (self._now, self._later):
+                ledger.room.take(held.gang, new)
             assignment = tuple(new.get(i, name) for i, name in enumerate(held.assignment))
             yield Placed(
                 key=held.gang.key,
@@ -92,12 +121,19 @@ class _Cycle:
 
     def admit(self, pending: Sequence[Gang]) -> None:
         """Admit workloads that fit, and evict for workloads that may preempt."""
-        # Phase 1: one line per queue. Jobs of unknown queues stay pending.
+        queues = self._now.quota.queues
+        # Phase 1: what preemptors wait for. Reservations whose nodes are gone are dropped.
+        for gang in sorted(pending, key=_by_age):
+            kept = PoolPlaces(pool=gang.nominated_pool, places=gang.nominated)
+            if gang.nominated and gang.queue in queues and self._later.holds(gang, kept):
+                self._later.take(gang, kept)
+                self._kept[gang.uid] = kept
+        # Phase 2: one line per queue. Jobs of unknown queues stay pending.
         lines: dict[str, list[Gang]] = {}
-        for gang in sorted(pending, key=_in_queue):
-            if gang.queue in self._quota.queues:
+        for gang in sorted(pending, key=self._in_queue):
+            if gang.queue in queues:
                 lines.setdefault(gang.queue, []).append(gang)
-        # Phase 2: rounds of the heads. A refusal holds for its shape in all rounds.
+        # Phase 3: rounds of the heads. A refusal holds for its shape in all rounds.
         refused: set[_Shape] = set()
         while lines:
             heads = sorted((line[0] for line in lines.values()), key=self._among_heads)
@@ -114,39 +150,50 @@ class _Cycle:
 
     def _try(self, gang: Gang, *, pools: Sequence[str]) -> bool:
         """Admit a workload, or evict for it. Return whether either happened."""
+        kept = self._kept.get(gang.uid)
+        if kept is not None:
+            self._later.take(gang, kept, times=-1)
         for pool in pools:
-            if not self._quota.fits(gang.queue, pool=pool, gpus=gang.gpus):
-                continue
-            places = self._room.places(gang, pool=pool, pods=gang.nodes)
-            if places is not None:
-                self._place(gang, PoolPlaces(pool=pool, places=places))
+            assignment = self._places(gang, pool=pool, ledgers=(self._now, self._later))
+            if assignment is not None:
+                self._place(gang, assignment)
                 return True
-        if gang.nominated and self._leaving:
+        if kept is not None:
+            self._later.take(gang, kept)
             return False  # its victims are on their way out
+        # Enough is leaving already: nobody else is evicted.
+        if any(self._places(gang, pool=pool, ledgers=(self._later,)) for pool in pools):
+            return False
         # Flavors in their order again: the first one with victims wins.
         for pool in pools:
             eviction = find_victims(
                 gang,
                 pool=pool,
-                quota=self._quota,
-                room=self._room,
-                running=list(self._admitted.values()),
+                quota=self._later.quota,
+                room=self._later.room,
+                running=list(self._running.values()),
             )
             if eviction is not None:
                 self._preempt(gang, *eviction)
                 return True
         return False
 
+    def _places(self, gang: Gang, *, pool: str, ledgers: Sequence[_Ledger]) -> PoolPlaces | None:
+        """Return places that are free in each ledger, if the quota allows them there."""
+        if not all(each.quota.fits(gang.queue, pool=pool, gpus=gang.gpus) for each in ledgers):
+            return None
+        first, *others = [each.room for each in ledgers]
+        places = first.places(gang, pool=pool, pods=gang.nodes, others=others)
+        return None if places is None else PoolPlaces(pool=pool, places=places)
+
     def _place(self, gang: Gang, assignment: PoolPlaces) -> None:
-        self._quota.add(gang.queue, pool=assignment.pool, gpus=gang.gpus)
-        self._room.take(gang, dict(enumerate(assignment.places)))
+        for ledger in (self._now, self._later):
+            ledger.take(gang, assignment)
         self.placed.append(
             Placed(key=gang.key, uid=gang.uid, pool=assignment.pool, assignment=assignment.places)
         )
 
     def _preempt(self, gang: Gang, assignment: PoolPlaces, victims: Sequence[Admitted]) -> None:
-        for held in victims:
-            self._admitted[held.gang.uid] = replace(held, leaving=True)
         self.preemptions.append(
             Preemption(
                 key=gang.key,
@@ -156,28 +203,29 @@ class _Cycle:
                 victims=tuple(_victim(held, queue=gang.queue) for held in victims),
             )
         )
-        # Until they are gone they hold their quota and places, and nobody else gets these either.
         for held in victims:
-            # A negative amount frees the victims' share for the accounting of this cycle only.
-            self._quota.add(held.gang.queue, pool=held.pool, gpus=-held.gpus)
-            self._room.take(held.gang, held.survivors, times=-1)
-        self._quota.add(gang.queue, pool=assignment.pool, gpus=gang.gpus)
-        self._room.take(gang, dict(enumerate(assignment.places)))
+            del self._running[held.gang.uid]
+            self._later.quota.add(held.gang.queue, pool=held.pool, gpus=-held.gpus)
+            self._later.room.take(held.gang, held.survivors, times=-1)
+        self._later.take(gang, assignment)
 
     def _shape(self, gang: Gang) -> _Shape:
-        queue = self._quota.queues[gang.queue]
+        queue = self._now.quota.queues[gang.queue]
         pools = gang.pools or ((gang.pool,) if gang.pool else tuple(sorted(queue.nominal)))
         return _Shape(gang.queue, gang.priority, gang.nodes, gang.per_pod.gpus, pools)
 
     def _among_heads(self, gang: Gang) -> tuple[bool, bool, int, float, str]:
         first = self._shape(gang).pools[0]
-        borrows = self._quota.borrows(gang.queue, pool=first, gpus=gang.gpus)
+        borrows = self._now.quota.borrows(gang.queue, pool=first, gpus=gang.gpus)
         # Preemptors first, then workloads without borrowing, as in the module's rules.
-        return (not gang.nominated, borrows, -gang.priority, gang.queued_at, gang.uid)
+        return (gang.uid not in self._kept, borrows, *_by_age(gang))
+
+    def _in_queue(self, gang: Gang) -> tuple[bool, int, float, str]:
+        return (gang.uid not in self._kept, *_by_age(gang))
 
 
-def _in_queue(gang: Gang) -> tuple[bool, int, float, str]:
-    return (not gang.nominated, -gang.priority, gang.queued_at, gang.uid)
+def _by_age(gang: Gang) -> tuple[int, float, str]:
+    return (-gang.priority, gang.queued_at, gang.uid)
 
 
 def _victim(held: Admitted, *, queue: str) -> Victim:

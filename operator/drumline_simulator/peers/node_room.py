@@ -7,7 +7,8 @@ modelled, because the compared traces require none.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 
 from drumline_scheduler import Admitted, Gang, Node
 
@@ -36,22 +37,42 @@ class NodeRoom:
         for position, name in places.items():
             self._free[name] -= times * gang.request_of(position).gpus
 
-    def places(self, gang: Gang, *, pool: str, pods: int) -> tuple[str, ...] | None:
+    def has_room(self, gang: Gang, places: Sequence[str]) -> bool:
+        """Return whether a gang's pods fit these nodes, and all of these are open.
+
+        Args:
+            gang: the gang.
+            places: a node for each pod.
+        """
+        wanted = Counter[str]()
+        for position, name in enumerate(places):
+            wanted[name] += gang.request_of(position).gpus
+        return all(
+            self._nodes[name].ready and not self._nodes[name].closed and gpus <= self._free[name]
+            for name, gpus in wanted.items()
+        )
+
+    def places(
+        self, gang: Gang, *, pool: str, pods: int, others: Sequence[NodeRoom] = ()
+    ) -> tuple[str, ...] | None:
         """Return nodes for a number of pods of a gang, or None if they do not all fit.
 
         Args:
             gang: the gang to place.
             pool: name of the pool.
             pods: number of pods.
+            others: other states of the same nodes, in which the pods must fit too.
         """
         wanted = gang.per_pod.gpus
-        names = [name for name in self._pools.get(pool, ()) if self._free[name] >= wanted]
-        if sum(self._free[name] // wanted for name in names) < pods:
+        states = [self._free, *(each._free for each in others)]  # noqa: SLF001 - of this class
+        free = {name: min(state[name] for state in states) for name in self._pools.get(pool, ())}
+        names = [name for name, gpus in free.items() if gpus >= wanted]
+        if sum(free[name] // wanted for name in names) < pods:
             return None
-        names.sort(key=lambda name: (self._free[name], self._nodes[name].suspicion, name))
+        names.sort(key=lambda name: (free[name], self._nodes[name].suspicion, name))
         places: list[str] = []
         for name in names:
-            room = min(self._free[name] // wanted, pods - len(places))
+            room = min(free[name] // wanted, pods - len(places))
             places += [name] * room
             if len(places) == pods:
                 break

@@ -148,6 +148,52 @@ def test_a_lost_node_is_replaced_if_there_is_another() -> None:
     assert placed(decided(running=(broken,), nodes=2, lost_node="n1")) == {}
 
 
+def leaving(gang: Gang, *nodes: str) -> Admitted:
+    return replace(held(gang, *nodes), leaving=True)
+
+
+def waiting_for(gang: Gang, *nodes: str) -> Gang:
+    """Return a preemptor whose victims have these nodes."""
+    return replace(gang, nominated=nodes, nominated_pool="p")
+
+
+def test_a_preemptor_gets_the_places_of_its_victims_before_all_others() -> None:
+    stale = waiting_for(a_gang("stale", nodes=2, at=0), "n0", "n1")
+    back, waits = a_gang("back", at=1, queue="r"), waiting_for(a_gang("waits", at=2), "n1")
+    running = (held(a_gang("b", queue="r"), "n0"),)
+    assert placed(decided(stale, back, waits, running=running)) == {"waits": ("n1",)}
+
+
+def test_a_preemptor_keeps_free_places_until_the_others_are_free() -> None:
+    waits, other = waiting_for(a_gang("waits", nodes=2), "n0", "n1"), a_gang("b", queue="r")
+    running = (leaving(a_gang("c", queue="r"), "n1"),)
+    queues = (TWO[0], a_queue("q", 16), a_queue("r", 8))
+    assert placed(decided(waits, other, running=running, queues=queues)) == {}
+    assert placed(decided(other, running=running, queues=queues)) == {"b": ("n0",)}
+
+
+def test_nobody_is_evicted_for_what_is_about_to_be_free() -> None:
+    running = (held(a_gang("b", queue="r"), "n0"), leaving(a_gang("c", queue="r"), "n1"))
+    assert victims(decided(a_gang("a"), running=running)) == {}
+
+
+def test_what_victims_leave_over_is_not_free_before_they_have_left() -> None:
+    running = (
+        held(a_gang("old", queue="r"), "n0", at=1),
+        held(a_gang("young", queue="r"), "n1", at=2),
+    )
+    decisions = decided(a_gang("a", gpus=4), a_gang("b", gpus=4, queue="r"), running=running)
+    assert (placed(decisions), victims(decisions)) == ({}, {"a": ["young"]})
+
+
+def test_a_preemptor_whose_node_is_lost_looks_for_other_victims() -> None:
+    running = (held(a_gang("b", queue="r"), "n0"), held(a_gang("c", queue="r"), "n2"))
+    three = (TWO[0], a_queue("q", 16), a_queue("r", 8))
+    waits = waiting_for(a_gang("a"), "n1")
+    decisions = decided(waits, running=running, nodes=3, queues=three, lost_node="n1")
+    assert victims(decisions) == {"a": ["b"]}
+
+
 def test_limits_on_lending_are_not_modelled() -> None:
     with pytest.raises(ValueError, match="lending"):
         decided(a_gang("a"), queues=(a_queue("q", 8, lending_limit={"p": 1}),))
