@@ -32,7 +32,7 @@ _POD_SLOTS: Final = 110
 _COHORT: Final = "lab"
 _RULE: Final = PreemptionRule(within_queue=WithinQueue.LOWER_PRIORITY, reclaim=Reclaim.ANY)
 _PARTS: Final = {PRETRAINING: 0.4, RESEARCH: 0.4, FINETUNING: 0.15, INTERACTIVE: 0.05}
-"""Nominal quota, as fractions of a pool's GPUs."""
+"""Nominal quota, as fractions of a pool's GPUs. The cohort has the rest, and lends it to all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +66,12 @@ class Setting:
     def cluster(self) -> Cluster:
         """Return nodes, queues and prices."""
         pools = {RESERVED: self.reserved_nodes, SPOT: self.nodes - self.reserved_nodes}
+        queues = [self._queue(name, part=part, pools=pools) for name, part in _PARTS.items()]
+        # No GPU is left without quota: a node with one less holds no job of a whole node.
+        rest = {
+            pool: count * NODE_GPUS - sum(queue.nominal.get(pool, 0) for queue in queues)
+            for pool, count in pools.items()
+        }
         return Cluster(
             nodes=tuple(
                 _node(pool, number) for pool, count in pools.items() for number in range(count)
@@ -75,10 +81,7 @@ class Setting:
                 Pool(name=RESERVED, capacity=CapacityType.RESERVED),
                 Pool(name=SPOT, capacity=CapacityType.SPOT),
             ),
-            queues=(
-                Queue(name=_COHORT, nominal={}),
-                *(self._queue(name, part=part, pools=pools) for name, part in _PARTS.items()),
-            ),
+            queues=(Queue(name=_COHORT, nominal=rest), *queues),
             terms={
                 RESERVED: PoolTerms(price_per_gpu_hour=conditions.PRICE.figure.value),
                 SPOT: PoolTerms(

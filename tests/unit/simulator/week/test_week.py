@@ -58,6 +58,15 @@ def test_a_setting_has_both_kinds_of_nodes() -> None:
         Setting(nodes=16, reserved_nodes=2)
 
 
+@pytest.mark.parametrize("large_on_spot", [True, False])
+def test_every_gpu_belongs_to_a_queue_or_its_cohort(large_on_spot: bool) -> None:
+    cluster = Setting(large_on_spot=large_on_spot).cluster()
+    nominal: Counter[str] = Counter()
+    for queue in cluster.queues:
+        nominal.update(queue.nominal)
+    assert nominal == cluster.gpus_by_pool()
+
+
 @pytest.fixture(scope="module")
 def results() -> dict[str, WeekResult]:
     jobs = arrivals(SMALL)
