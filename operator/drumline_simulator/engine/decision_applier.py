@@ -88,6 +88,9 @@ class DecisionApplier:
         gives_up = job.admitted.giving_up if job.admitted else frozenset[int]()
         # A node that was to go has not gone yet: it saves, and goes on elsewhere.
         announced = size is None and job.admitted is not None and not job.admitted.lost
+        # It can only move to a node that is there. Until its own is lost it runs on.
+        if announced and not self._cluster.leases.are_ready(nodes, now=now):
+            return
         # A resize restarts the processes, so the trainer saves first.
         if announced or size is not None:
             job.save(now)

@@ -50,6 +50,11 @@ class NodeLeases:
         """Return autoscaled nodes that do not exist. A job that gets them waits for their boot."""
         return frozenset(self._scaling.keys() - self._since.keys())
 
+    def are_ready(self, nodes: Iterable[str], *, now: float) -> bool:
+        """Return whether all these nodes exist and have booted."""
+        scaled = (name for name in nodes if name in self._scaling)
+        return all(name in self._since and self._ready_at[name] <= now for name in scaled)
+
     def take(self, nodes: Iterable[str], *, now: float) -> float:
         """Boot missing nodes of a job. Return the seconds until the last node is ready."""
         wait = 0.0

@@ -201,6 +201,18 @@ class SimulatedJob:
         self.settle(now)
         self.committed = self.work
 
+    def save_in_time(self, now: float, *, seconds: float) -> None:
+        """Save before the nodes go at `now`. Training has stopped for the last `seconds`."""
+        self.settle(now)
+        # They were charged as useful before, because the job may have moved or ended first.
+        stopped = min(self.work - self.committed, seconds * self._speed)
+        self.work -= stopped
+        gpu_seconds = stopped * self.arrival.gang.gpus
+        self.account.useful -= gpu_seconds
+        self.account.saving += gpu_seconds
+        self._count(gpu_seconds, cause=self.cause)
+        self.committed = self.work
+
     def roll_back(self, *, now: float, to_snapshot: bool) -> None:
         """Lose all work since the last checkpoint, or since the last snapshot if there is one."""
         self.settle(now)

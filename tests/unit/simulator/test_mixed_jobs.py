@@ -106,7 +106,8 @@ def test_a_reclaim_of_all_spot_nodes_leaves_the_smallest_size_and_the_surplus_re
         (0, 100, BOTH),
         (100, 300, ("h0", "h1")),
         # 100 of 400 seconds were done at 100, as it saves within the notice, and 97.5 since 105.
-        (300, 300 + 5 + 202.5, BOTH),
+        # 90 of 400 seconds were done at 100, as it saved for the last 10, and 97.5 since 105.
+        (300, 300 + 5 + 212.5, BOTH),
     ]
     assert outcome.jobs[0].lost_gpu_seconds == 0
     assert outcome.resized == 2

@@ -9,6 +9,7 @@ import pytest
 
 from drumline_scheduler import Policy, Queue
 from drumline_simulator.cluster import Autoscaling, PoolTerms
+from drumline_simulator.engine.node_leases import NodeLeases
 from drumline_simulator.engine.simulation import simulate
 from drumline_simulator.results.leases import Lease
 from drumline_simulator.results.outcome import Outcome
@@ -96,16 +97,19 @@ def test_a_reclaim_that_is_announced_in_time_costs_no_work() -> None:
 
 
 @pytest.mark.parametrize(
-    ("save_seconds", "lost"), [(0, 50), (20, 0), (90, 50)], ids=["kills", "saves", "too slow"]
+    ("save_seconds", "lost", "saving"),
+    [(0, 50, 0), (20, 0, 20), (90, 50, 0)],
+    ids=["kills", "saves", "too slow"],
 )
-def test_without_another_node_a_reclaim_costs_what_is_not_saved(
-    save_seconds: float, lost: float
+def test_without_another_node_a_reclaim_costs_the_save_or_what_is_not_saved(
+    save_seconds: float, lost: float, saving: float
 ) -> None:
     execution = replace(PROMPT, save_seconds=save_seconds)
     reclaim = Outage(node="n0", at=150, seconds=100, notice_seconds=60)
     outcome = run(a_job("a", seconds=200), execution=execution, outages=[reclaim])
-    assert outcome.jobs[0].account == of_gpus(useful=200, lost=lost, idle=100)
-    assert outcome.jobs[0].not_useful == {Cause.RECLAIM: GPUS * (lost + 100)}
+    account = of_gpus(useful=200, lost=lost, saving=saving, idle=100)
+    assert outcome.jobs[0].account == account
+    assert outcome.jobs[0].not_useful == {Cause.RECLAIM: GPUS * (lost + saving + 100)}
 
 
 def test_a_node_that_is_about_to_go_takes_no_new_job() -> None:
@@ -136,6 +140,25 @@ SCALED = {
 def scaled(*, nodes: int = 2, terms: dict[str, PoolTerms] | None = None) -> Any:
     queue = Queue(name="q", nominal={"p": nodes * GPUS})
     return replace(a_cluster(nodes=nodes, queues=(queue,)), terms=terms or SCALED)
+
+
+def test_a_job_runs_on_until_its_node_goes_if_no_other_node_is_there() -> None:
+    saving = replace(PROMPT, save_seconds=20, repair_seconds=3)
+    reclaim = Outage(node="n0", at=150, seconds=1000, notice_seconds=60)
+    job = a_job("a", seconds=200)
+    outcome = run(job, execution=saving, cluster=scaled(), outages=[reclaim])
+    assert [each.nodes for each in outcome.allocations] == [("n0",), ("n1",)]
+    assert outcome.allocations[0].ends_at == 150
+    # Both nodes boot for 30 s, the second one from the loss on.
+    assert outcome.jobs[0].account == of_gpus(useful=200, saving=20, idle=60, restarting=3)
+
+
+def test_a_node_is_ready_once_it_has_booted() -> None:
+    leases = NodeLeases(cluster=scaled(), seed=0, on_idle=lambda *_: None)
+    assert not leases.are_ready(("n0",), now=0)
+    leases.take(("n0",), now=0)
+    assert [leases.are_ready(("n0",), now=now) for now in (20, 40)] == [False, True]
+    assert not leases.are_ready(("n0", "n1"), now=40)
 
 
 def test_an_autoscaled_node_boots_for_a_job_and_goes_when_it_is_idle() -> None:
