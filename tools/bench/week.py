@@ -23,6 +23,7 @@ from drumline_simulator.week.setting import Setting
 from drumline_simulator.week.sides import Side
 from drumline_simulator.week.study import WeekResult, gain, largest_gain, result, run_week
 from drumline_simulator.week.trace import arrivals
+from drumline_simulator.week.vacancy import VacancyWatch
 from tools.bench.report import Row, publish
 
 MORE_TOKENS: Final = 20.0
@@ -85,9 +86,13 @@ def _weeks(seeds: Sequence[int]) -> Iterator[Row]:
     more: dict[str, list[float]] = defaultdict(list)
     cheaper: dict[str, list[float]] = defaultdict(list)
     for seed in seeds:
-        results = _results(Setting(seed=seed), chosen)
+        watched = chosen
+        if seed == seeds[0]:
+            watched = tuple(replace(side, decider=VacancyWatch(side.decider)) for side in chosen)
+        results = _results(Setting(seed=seed), watched)
         if seed == seeds[0]:
             yield from _figures("week", results)
+            yield from _vacancies(results, watched)
         ours, *peers = results
         shares.append(100 * gain(ours, peers[0]) / largest_gain(peers[0]))
         for each in results:
@@ -203,6 +208,20 @@ def _figures(name: str, results: Sequence[WeekResult]) -> Iterator[Row]:
             unit="$",
             source=_SOURCE,
         )
+
+
+def _vacancies(results: Sequence[WeekResult], watched: Sequence[Side]) -> Iterator[Row]:
+    for each, side in zip(results, watched, strict=True):
+        if not isinstance(side.decider, VacancyWatch):
+            raise TypeError(f"{side.name} was not watched")
+        bound = each.account.held / each.occupancy
+        for cause, gpu_seconds in side.decider.gpu_seconds.items():
+            yield Row(
+                name=f"week, {each.side}: vacant of the work-conserving bound, {cause}",
+                value=100 * gpu_seconds / bound,
+                unit="%",
+                source=_SOURCE,
+            )
 
 
 def _results(setting: Setting, chosen: tuple[Side, ...]) -> list[WeekResult]:
