@@ -5,7 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from drumline_scheduler import CycleCache, CycleInput, Decisions, Ordering, Policy, decide
+from drumline_scheduler import (
+    CycleCache,
+    CycleInput,
+    Decisions,
+    MoveBudget,
+    Ordering,
+    Policy,
+    decide,
+)
 from drumline_simulator.engine.simulation import Decider
 from drumline_simulator.parameters import recovery
 from drumline_simulator.peers.kueue import decide_as_kueue
@@ -37,10 +45,12 @@ class _Unexplained:
 
 
 def ours(execution: Execution | None = None, *, name: str = OURS) -> Side:
-    """Return Drumline with fair shares, elastic jobs and repairs by preemption."""
+    """Return Drumline with fair shares, elastic jobs, repairs by preemption, and moves."""
     return Side(
         name=name,
-        policy=Policy(order=Ordering.FAIR_SHARE, surplus=True, repairs_preempt=True),
+        policy=Policy(
+            order=Ordering.FAIR_SHARE, surplus=True, repairs_preempt=True, moves=MoveBudget()
+        ),
         execution=execution or recovery.ours(),
     )
 
