@@ -48,9 +48,17 @@ def test_what_is_physics_is_the_same_for_all() -> None:
 def test_a_side_has_the_times_of_its_column() -> None:
     ours, peer = recovery.ours(), recovery.peer()
     assert (ours.process_seconds, peer.process_seconds) == (1.01, 3.5)
-    assert (ours.snapshot_seconds, peer.snapshot_seconds) == (60.0, None)
+    assert (ours.snapshot_seconds, peer.snapshot_seconds) == (400.0, None)
     assert (ours.save_seconds, peer.save_seconds, recovery.best_peer().save_seconds) == (67, 0, 67)
     assert recovery.peer(checkpoint_seconds=90).checkpoint_seconds == 90
+
+
+def test_snapshots_are_taken_at_youngs_interval() -> None:
+    ours, gpus = recovery.ours(), 64
+    assert ours.snapshot_seconds is not None
+    pause = ours.snapshot_share * ours.snapshot_seconds
+    between = 3600 * conditions.GPU_HOURS_PER_FAILURE.figure.value / gpus
+    assert ours.snapshot_seconds == pytest.approx((2 * pause * between) ** 0.5, rel=0.01)
 
 
 def test_each_field_of_an_execution_is_in_the_table() -> None:
