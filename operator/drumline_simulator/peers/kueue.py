@@ -7,8 +7,8 @@ fits is used, borrowing or not. Victims are searched only if no flavor fits.
 
 This model is better than Kueue on purpose. Cycles take no time. All workloads are tried in one
 cycle (Kueue tries one per queue). Any number of lost nodes is replaced immediately. Places are
-checked for each set of victims. A preemptor keeps its places and quota until its victims have left:
-nobody else takes them, and nobody is evicted for what is about to become free. See decision 51.
+checked for each set of victims. A preemptor keeps its places and quota until its victims have left.
+No workload takes them, or is evicted for places that become free anyway. See decision 51.
 
 A cycle therefore has two ledgers of nodes and quota. In `_now`, leaving workloads still hold what
 they have. In `_later`, they are gone, and each preemptor has its places.
@@ -161,7 +161,7 @@ class _Cycle:
         if kept is not None:
             self._later.take(gang, kept)
             return False  # its victims are on their way out
-        # Enough is leaving already: nobody else is evicted.
+        # Enough is leaving already: no other workload is evicted.
         if any(self._places(gang, pool=pool, ledgers=(self._later,)) for pool in pools):
             return False
         # Flavors in their order again: the first one with victims wins.
@@ -182,8 +182,8 @@ class _Cycle:
         """Return places that are free in each ledger, if the quota allows them there."""
         if not all(each.quota.fits(gang.queue, pool=pool, gpus=gang.gpus) for each in ledgers):
             return None
-        first, *others = [each.room for each in ledgers]
-        places = first.places(gang, pool=pool, pods=gang.nodes, others=others)
+        room, *more_rooms = [each.room for each in ledgers]
+        places = room.places(gang, pool=pool, pods=gang.nodes, also_in=more_rooms)
         return None if places is None else PoolPlaces(pool=pool, places=places)
 
     def _place(self, gang: Gang, assignment: PoolPlaces) -> None:

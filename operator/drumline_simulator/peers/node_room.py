@@ -53,7 +53,7 @@ class NodeRoom:
         )
 
     def places(
-        self, gang: Gang, *, pool: str, pods: int, others: Sequence[NodeRoom] = ()
+        self, gang: Gang, *, pool: str, pods: int, also_in: Sequence[NodeRoom] = ()
     ) -> tuple[str, ...] | None:
         """Return nodes for a number of pods of a gang, or None if they do not all fit.
 
@@ -61,10 +61,10 @@ class NodeRoom:
             gang: the gang to place.
             pool: name of the pool.
             pods: number of pods.
-            others: other states of the same nodes, in which the pods must fit too.
+            also_in: other states of the same nodes, in which the pods must fit too.
         """
         wanted = gang.per_pod.gpus
-        states = [self._free, *(each._free for each in others)]  # noqa: SLF001 - of this class
+        states = [self._free, *(each._free for each in also_in)]  # noqa: SLF001 - of this class
         free = {name: min(state[name] for state in states) for name in self._pools.get(pool, ())}
         names = [name for name, gpus in free.items() if gpus >= wanted]
         if sum(free[name] // wanted for name in names) < pods:

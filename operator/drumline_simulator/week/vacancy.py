@@ -3,7 +3,7 @@
 The state after a cycle holds until the next one. Each pool is looked at alone, because no job of
 the week uses two. Nodes that are about to go or are kept come first. If a waiting job fits into the
 rest, all of it is vacant for lack of quota, or for another reason. If none fits, whole nodes and
-parts of nodes are told apart.
+parts of nodes count separately.
 """
 
 from __future__ import annotations
@@ -60,12 +60,12 @@ def vacant(cycle: CycleInput, decisions: Decisions) -> dict[Vacancy, float]:
         decisions: its decisions.
     """
     state = _State(cycle, decisions)
-    found = Counter[Vacancy]()
+    gpus_by_cause = Counter[Vacancy]()
     for pool in {node.pool for node in cycle.snapshot.nodes}:
-        found += state.vacant_in(pool)
+        gpus_by_cause += state.vacant_in(pool)
     # More than all waiting jobs want is not vacant because of the scheduler.
-    scale = min(1.0, state.wanted / max(1, found.total()))
-    return {cause: gpus * scale for cause, gpus in found.items()}
+    scale = min(1.0, state.wanted / max(1, gpus_by_cause.total()))
+    return {cause: gpus * scale for cause, gpus in gpus_by_cause.items()}
 
 
 class _State:
