@@ -66,7 +66,7 @@ class NodeEvents:
             job.settle(now)
             job.cause = Cause.RECLAIM if outage.notice_seconds else Cause.NODE
             if saves:
-                job.save_in_time(now, seconds=self._execution.save_seconds)
+                job.save(now, seconds=self._execution.save_seconds)
             else:
                 job.roll_back(now=now, to_snapshot=True)
             self._cluster.lose_positions(job, lost=lost, now=now)

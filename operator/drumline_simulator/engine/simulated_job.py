@@ -196,15 +196,10 @@ class SimulatedJob:
         # Checkpoints are periodic in work, not in time: a stalled job writes none.
         self.committed += (self.work - self.committed) // period * period
 
-    def save(self, now: float) -> None:
-        """Save all work done by now."""
+    def save(self, now: float, *, seconds: float = 0.0) -> None:
+        """Save all work done by now, for which training has stopped for the last `seconds`."""
         self.settle(now)
-        self.committed = self.work
-
-    def save_in_time(self, now: float, *, seconds: float) -> None:
-        """Save before the nodes go at `now`. Training has stopped for the last `seconds`."""
-        self.settle(now)
-        # They were charged as useful before, because the job may have moved or ended first.
+        # They were charged as useful before: the job might have moved or ended instead.
         stopped = min(self.work - self.committed, seconds * self._speed)
         self.work -= stopped
         gpu_seconds = stopped * self.arrival.gang.gpus

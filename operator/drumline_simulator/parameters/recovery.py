@@ -37,7 +37,7 @@ _PACE: Final = Source(
     text="set: the interval that loses least for a job of 64 GPUs at the rate of failures above,"
     " by Young; 40 steps, here of 10 s each",
     url="recovery.md#what-to-set",
-    row="| `trainer.overrides.checkpoint.snapshot_every_steps` | as often as 3 % allow |",
+    row="| `trainer.overrides.checkpoint.snapshot_every_steps` | as 3 % allow |",
 )
 _TAX: Final = Source(
     text="measured: 0.5 % with a snapshot every 3 or 4 steps, here one every 40",

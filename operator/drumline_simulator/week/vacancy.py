@@ -59,7 +59,7 @@ def vacant(cycle: CycleInput, decisions: Decisions) -> dict[Vacancy, float]:
         cycle: the cycle.
         decisions: its decisions.
     """
-    state = _State(cycle, decisions)
+    state = _AfterCycle(cycle, decisions)
     gpus_by_cause = Counter[Vacancy]()
     for pool in {node.pool for node in cycle.snapshot.nodes}:
         gpus_by_cause += state.vacant_in(pool)
@@ -68,7 +68,7 @@ def vacant(cycle: CycleInput, decisions: Decisions) -> dict[Vacancy, float]:
     return {cause: gpus * scale for cause, gpus in gpus_by_cause.items()}
 
 
-class _State:
+class _AfterCycle:
     """Free GPUs by node, free quota by pool, and the jobs that wait after a cycle."""
 
     def __init__(self, cycle: CycleInput, decisions: Decisions) -> None:
