@@ -118,6 +118,7 @@ def open_session(
     """
     snapshot, policy, now, explain = cycle.snapshot, cycle.policy, cycle.now, cycle.explain
     queues = {queue.name: queue for queue in snapshot.queues}
+    cluster.quota.names = explain
     budgets = Budgets(snapshot, now=now)
     # The two views and the searches in them.
     projection = Projection(current=cluster, admitted=admitted.unsettled)
@@ -129,8 +130,7 @@ def open_session(
     consolidator = Consolidator(projection=projection, candidates=candidates, budget=budget)
     preemptor = Preemptor(projection=projection, candidates=candidates, consolidator=consolidator)
     # Pending gangs.
-    running, strict = snapshot.admitted, policy.waiting is WaitingRule.STRICT
-    unmet_demand = UnmetDemand(tree=cluster.quota.tree, strict=strict)
+    unmet_demand = UnmetDemand(tree=cluster.quota.tree, strict=policy.waiting is WaitingRule.STRICT)
     reservations = _reservations(cycle, projection=projection)
     kept.keep_if_same(cluster, cluster.shapes, cluster.quota.tree, pending, explain)
     session = CycleSession(
@@ -161,11 +161,11 @@ def open_session(
         rejections=RejectionCache(pending, deferral=_deferral(cycle, pending=pending)),
         kept=kept,
         reservations=reservations,
-        sweeps=_sweep_limits(running, pending),
+        sweeps=_sweep_limits(snapshot.admitted, pending),
         budgets=budgets,
         try_budget=cycle.try_budget,
         known=cycle.known,
-        running=running,
+        running=snapshot.admitted,
         stay=projection.recall_running(admitted.unsettled),
     )
     candidates.exclude(projection.nominated)

@@ -104,16 +104,18 @@ class QuotaLedger:
         self._scales: dict[str, FairShareWeights] = {}
         self._lasting: dict[str, CohortQuota] = {}
         """Quotas by pool while every node is healthy."""
-        self._rejections: dict[tuple[object, ...], ExplainedShortage] = {}
-        """The last rejection of each request. All copies share them: each entry names the usage
-        for which it holds."""
+        self.names = True
+        """True if rejections name the jobs that hold the quota. A forecast shows no rejection."""
+        self._rejections: dict[tuple[object, bool], ExplainedShortage] = {}
+        """The last rejection of each request, with or without names. All copies share them: each
+        entry names the usage for which it holds."""
 
     def copy(self) -> QuotaLedger:
         """Return a ledger with the same usage, without fair shares, to be changed separately."""
         clone = QuotaLedger(self.tree, pools=self._pools, past=self.past)
         clone._lasting = self._lasting
         clone._accounts = {pool: account.copy() for pool, account in self._accounts.items()}
-        clone._rejections = self._rejections
+        clone._rejections, clone.names = self._rejections, self.names
         return clone
 
     def for_cycle(self, *, snapshot: Snapshot, policy: Policy) -> QuotaLedger:
@@ -251,7 +253,8 @@ class QuotaLedger:
             size: number of main pods.
         """
         gpus = self.needs(gang=gang, pool=pool, size=size)
-        return self._rejections[self._shortage(gang=gang, pool=pool, gpus=gpus).request].searched
+        asked = self._shortage(gang=gang, pool=pool, gpus=gpus)
+        return self._rejections[(asked.request, self.names)].searched
 
     def exhausted(self, *, gang: Gang, pool: str, size: int) -> Rejection | None:
         """Return the rejection of a gang that waits for other jobs of its queue, user or cohort.
@@ -265,11 +268,13 @@ class QuotaLedger:
             return None
         gpus = self.needs(gang=gang, pool=pool, size=size)
         asked = self._shortage(gang=gang, pool=pool, gpus=gpus)
-        known = self._rejections.get(asked.request)
+        key = (asked.request, self.names)
+        known = self._rejections.get(key)
         if known is None or not known.holds_for(asked):
             if len(self._rejections) >= _MOST_REJECTIONS:
                 self._rejections.clear()
-            known = self._rejections[asked.request] = explained(asked, before=known)
+            known = explained(asked, before=known, names=self.names)
+            self._rejections[key] = known
         return known.rejection
 
     def claim(self, *, gang: Gang, pool: str, size: int, rule: PreemptionRule) -> PreemptionClaim:

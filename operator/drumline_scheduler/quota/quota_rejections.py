@@ -178,15 +178,19 @@ class ExplainedShortage:
         )
 
 
-def explained(asked: Shortage, *, before: ExplainedShortage | None) -> ExplainedShortage:
+def explained(
+    asked: Shortage, *, before: ExplainedShortage | None, names: bool
+) -> ExplainedShortage:
     """Return the rejection of a request that has to wait for other jobs to end.
 
     Args:
         asked: the request.
         before: its last rejection. If the new one is equal, the old object is returned.
+        names: whether to search for the jobs that hold the quota.
     """
     searched = [asked.leaf]
-    rejection = _exhausted_rejection(asked, blockers=_find_blockers(asked, searched=searched))
+    blockers = _find_blockers(asked, searched=searched) if names else ()
+    rejection = _exhausted_rejection(asked, blockers=blockers)
     if before is not None and before.rejection == rejection:
         rejection = before.rejection
     return ExplainedShortage(

@@ -11,12 +11,16 @@ import pytest
 from drumline_scheduler import (
     Blocked,
     BlockReason,
+    CycleCache,
+    CycleInput,
     Gang,
+    Policy,
     Queue,
     Remedy,
     RemedyKind,
     Role,
     Snapshot,
+    decide,
 )
 from tests.property.invariants import violations
 from tests.texts import missing
@@ -295,3 +299,26 @@ def test_a_job_that_holds_more_than_its_places_is_named_once_with_all_of_it() ->
     assert blocked.reason is BlockReason.QUOTA_EXHAUSTED
     assert blocked.blockers == ("training/gone",)
     assert "training/gone (3)" in blocked.message
+
+
+def test_a_cycle_that_explains_nothing_searches_no_holders_and_leaves_none_to_the_next_one() -> (
+    None
+):
+    held = admitted(gang("own", nodes=2, queue="a"), "n0", "n0")
+    snapshot = cluster(*racks(count=1), queues=(queue("a", 2),), running=[held])
+    cache, silent = (
+        CycleCache(),
+        CycleInput(
+            snapshot=snapshot,
+            pending=(gang("x", queue="a"),),
+            policy=Policy(),
+            now=0.0,
+            explain=False,
+        ),
+    )
+    named = [
+        [(each.reason, each.blockers) for each in decide(cycle, cache=cache).blocked]
+        for cycle in (silent, replace(silent, explain=True), silent)
+    ]
+    reason = BlockReason.QUOTA_EXHAUSTED
+    assert named == [[(reason, ())], [(reason, ("training/own",))], [(reason, ())]]
