@@ -22,7 +22,7 @@ from drumline_scheduler.placement.topology import Counts
 from drumline_scheduler.work import spend
 
 NEVER: Final = -(1 << 50)
-MOST_STEPS: Final = 1 << 22
+MOST_STEPS: Final = 1 << 21
 """Largest number of sums that are compared for one table."""
 _FEW: Final = 8
 """Number of bins that are tried first. It is mostly enough, and the table stays small."""

@@ -10,10 +10,12 @@ from typing import Final
 from drumline_scheduler.model import Gang
 from drumline_scheduler.placement.frontier import MOST_PAIRS, pairs_of
 
-_PAIRS_A_UNIT: Final = 250
+_PAIRS_A_UNIT: Final = 100
 """Pairs of combinations of role pods that are joined in the time of one ordinary search."""
 _PODS_A_UNIT: Final = 512
 """Pods that are placed in the time of one ordinary search."""
+_EXACT_ROLE_UNITS: Final = 2
+"""For each role of a gang whose roles are searched exactly: frontiers of all nodes and domains."""
 _ROLE_UNITS: Final = 4
 """For each role of a gang whose roles are placed one after another."""
 _SIZES_UNITS: Final = 8
@@ -35,5 +37,6 @@ def cost_of(gang: Gang) -> int:
     if gang.roles:
         pairs = pairs_of(role.pods for role in gang.roles)
         is_exact = pairs <= MOST_PAIRS
-        cost += pairs // _PAIRS_A_UNIT if is_exact else _ROLE_UNITS * len(gang.roles)
+        cost += (_EXACT_ROLE_UNITS if is_exact else _ROLE_UNITS) * len(gang.roles)
+        cost += pairs // _PAIRS_A_UNIT if is_exact else 0
     return cost

@@ -92,3 +92,18 @@ def test_even_shares_beside_many_role_pods_take_a_bounded_number_of_steps() -> N
     assert violations(snapshot=given.snapshot, pending=[gang_a], decisions=decisions) == ()
     assert decisions.placed
     assert work.steps < 10_000_000
+
+
+def test_the_table_of_role_pods_and_nodes_compares_a_bounded_number_of_sums() -> None:
+    """Two roles of 11 pods have almost the most pairs that are searched exactly."""
+    two = tuple(Role(name=f"r{index}", pods=11, per_pod=pod(1 + index)) for index in range(2))
+    nodes = [node(f"n{index:02}", "rack-0", gpus=4) for index in range(40)]
+    work = Work()
+    cycle = CycleInput(
+        snapshot=cluster(*nodes),
+        pending=(gang("a", nodes=20, gpus=4, roles=two),),
+        policy=Policy(),
+        now=0.0,
+    )
+    assert decide(cycle, work=work).placed
+    assert work.steps < 2_500_000
