@@ -188,7 +188,8 @@ def has_ended(status: Mapping[str, Any]) -> bool:
     conditions: Iterable[Json] = status.get("conditions") or ()
     ended = {"Complete", "Failed", "Finished"}
     return bool(status.get("finishedAt")) or any(
-        condition["type"] in ended and condition["status"] == "True" for condition in conditions
+        condition.get("type") in ended and condition.get("status") == "True"
+        for condition in conditions
     )
 
 

@@ -51,6 +51,7 @@ def test_a_stalled_round_of_a_peer_is_read_from_its_state_or_conditions() -> Non
         ({"conditions": [{"type": "Complete", "status": "True"}]}, True),
         ({"conditions": [{"type": "Finished", "status": "False"}]}, False),
         ({"conditions": [{"type": "Admitted", "status": "True"}]}, False),
+        ({"conditions": [{"status": "Running"}]}, False),
     ],
 )
 def test_a_job_of_any_side_is_over_by_its_time_or_its_condition(
