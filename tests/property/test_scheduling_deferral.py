@@ -130,6 +130,22 @@ def test_many_namespaces_share_half_of_the_budget_under_the_strict_rule() -> Non
     )
 
 
+def test_a_namespace_with_few_kinds_waits_for_no_crowd() -> None:
+    late = [replace(item, queued_at=10_000.0) for item in kinds(3, namespace="modest")]
+    for decisions in cycles([*crowds(70, each=4), *late], count=3):
+        assert not {gang.key for gang in late} & not_tried(decisions)
+
+
+@pytest.mark.parametrize("first", ["a-first", "z-last"])
+def test_all_kinds_of_a_larger_namespace_are_tried_in_the_second_cycle(first: str) -> None:
+    count = NAMESPACES * TRY_BUDGET // 3 + 1
+    late = [replace(item, queued_at=10_000.0) for item in kinds(4, namespace=first)]
+    before, after = cycles([*crowds(count, each=3), *late], count=2)
+    keys = {gang.key for gang in late}
+    assert keys & not_tried(before)
+    assert not keys & not_tried(before) & not_tried(after)
+
+
 def test_each_kind_of_many_namespaces_has_its_turn() -> None:
     count = 12
     pending = crowds(count)

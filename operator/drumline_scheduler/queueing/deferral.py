@@ -258,8 +258,10 @@ def _late_of_all(
 ) -> list[_Kind]:
     """Return the kinds for which the budget of all namespaces does not suffice.
 
-    Half of it goes to the kinds that come first in scheduling order. The rest goes to one kind of
-    each namespace, then to a second one of each, and so on: in each the longest deferred first.
+    A quarter of it goes to the namespaces with the fewest units, so that a namespace with few jobs
+    seldom waits for crowded ones. Up to half of it goes to the kinds that come first in scheduling
+    order. The rest goes to one kind of each namespace, then to a second one of each, and so on: in
+    each the longest deferred first. A kind that no cycle has deferred stands one round later.
 
     Args:
         lines: the kinds that are left, by namespace.
@@ -270,9 +272,10 @@ def _late_of_all(
     used = sum(map(_units, lines.values()))
     if used <= budget:
         return []
+    small, used = _smallest(lines.values(), budget=budget // 4)
     kinds = sorted((kind for line in lines.values() for kind in line), key=lambda kind: kind.key)
-    kinds = [kind for kind in kinds if kind.number not in always]
-    used, first = 0, 0
+    kinds = [each for each in kinds if each.number not in always and each.uid not in small]
+    first = 0
     while first < len(kinds) and used + kinds[first].cost <= budget // 2:
         used += kinds[first].cost
         first += 1
@@ -280,13 +283,26 @@ def _late_of_all(
     ranked: list[tuple[int, int, _Kind]] = []
     for line in lines.values():
         own = [(turn.get(kind.uid, len(turn)), kind.key, kind) for kind in line if kind.uid in rest]
-        ranked += ((rank, at, kind) for rank, (at, _, kind) in enumerate(sorted(own, key=_by_turn)))
+        for rank, (at, _, kind) in enumerate(sorted(own, key=_by_turn)):
+            ranked.append((rank + (kind.uid not in turn), at, kind))
     ranked.sort(key=lambda each: (each[0], each[1], each[2].key))
     tried = 0
     while tried < len(ranked) and (not tried or used + ranked[tried][2].cost <= budget):
         used += ranked[tried][2].cost
         tried += 1
     return [kind for _, _, kind in ranked[tried:]]
+
+
+def _smallest(lines: Iterable[Sequence[_Kind]], *, budget: int) -> tuple[set[str], int]:
+    """Return the uids of the kinds of the smallest namespaces that fit, and their units."""
+    used, uids = 0, set[str]()
+    ranked = [(_units(line), min(kind.key for kind in line), line) for line in lines if line]
+    for units, _, line in sorted(ranked, key=lambda each: each[:2]):
+        if used + units > budget:
+            break
+        used += units
+        uids.update(kind.uid for kind in line)
+    return uids, used
 
 
 def _by_turn(each: tuple[int, OrderKey, _Kind]) -> tuple[int, OrderKey]:
