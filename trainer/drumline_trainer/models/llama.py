@@ -186,9 +186,10 @@ class Llama(Decoder):
         return self.logits(self.layer_loop(self.layers.values(), x_BSD, rotary, documents))
 
     def _rotary(self, x_BSD: Tensor) -> Rotary:
-        # Without documents the tables follow from the number of positions. Those of the last
-        # forward pass are kept, because a toy spends one hundredth of a step on them.
-        key = x_BSD.shape[1], x_BSD.dtype, x_BSD.device
+        # Without documents the tables follow from the number of positions and from the seam that
+        # numbers them. Those of the last forward pass are kept, because a toy spends one hundredth
+        # of a step on them.
+        key = x_BSD.shape[1], x_BSD.dtype, x_BSD.device, self.positions
         if self._kept_tables is None or self._kept_tables[0] != key:
             self._kept_tables = key, self._tables(x_BSD, None)
         return self._kept_tables[1]

@@ -27,7 +27,7 @@ from drumline_api.base import ANNOTATION_ADMITTED
 from drumline_api.gpupool import GpuPoolSpec
 from drumline_scheduler.cycle import decide
 from drumline_scheduler.cycle_input import CycleInput
-from drumline_scheduler.model import Policy
+from drumline_scheduler.model import NodeOperator, NodeRequirement, Policy
 from tests.unit.controller.views import priority_view, queue_view
 from tests.unit.controller.workload_bodies import QUEUE, a_job, a_job_set, job_set_of, view
 from tests.unit.controller.workload_state import NOW, held_gpus, two_nodes, workloads
@@ -256,19 +256,21 @@ def test_a_workload_waits_with_the_value_of_its_class_and_not_with_what_it_says(
     assert "absent does not exist" in refused.message
 
 
-def test_a_workload_that_cannot_be_scheduled_stops_no_other(state: ClusterCache) -> None:
+def test_a_workload_with_an_unknown_operator_fits_no_node_and_stops_no_other(
+    state: ClusterCache,
+) -> None:
     good = view(a_job())
     (shape,) = good.shapes
-    wants = ExpressionView(key="disk", operator="Foo")
+    wants = ExpressionView(key="disk", operator="Foo", values=("a",))
     placement = structs.replace(shape.placement, affinity=((wants,),))
     shapes = (structs.replace(shape, placement=placement),)
     bad = structs.replace(good, name="bad", uid="bad", shapes=shapes)
     for each in (bad, good):
         state.on_workload(JOBS, None, each)
-    assert [gang.key for gang in state.scheduling.pending()] == ["team/jobs/train"]
-    (refused,) = workloads(state).explain((), queues={})
-    assert (refused.workload.key, refused.reason) == ("team/jobs/bad", "ConfigRefused")
-    assert workloads(state).waiting_for("research") == (refused,)
+    gangs = {gang.key: gang for gang in state.scheduling.pending()}
+    assert gangs.keys() == {"team/jobs/bad", "team/jobs/train"}
+    ((requirement,),) = gangs["team/jobs/bad"].affinity
+    assert requirement == NodeRequirement(key="disk", operator=NodeOperator.IN)
 
 
 def test_gpus_beyond_all_measure_fit_into_the_status_of_a_queue(state: ClusterCache) -> None:
