@@ -20,6 +20,7 @@ from typing import Final
 
 from tools.bench import load
 from tools.bench.full_cluster import GANG, Agents, Size, fill
+from tools.bench.operator_figures import writes_of_jobs
 from tools.bench.report import Row, publish
 from tools.bench.shapes import GPUS
 from tools.bench.stand import Stand, cpu_rows, custom, furnished, standing
@@ -30,6 +31,8 @@ MOVERS: Final = ("kube-controller-manager", "kube-scheduler", "kwok")
 """What would move the objects; they are stopped once the cluster is furnished."""
 SETTLE_SECONDS: Final = 900
 """A new operator writes to each waiting job why it waits, and forecasts once."""
+QUIET_SECONDS: Final = 20
+"""It writes at a steady pace meanwhile, and is nearly idle between two writes."""
 REST_SECONDS: Final = 60
 DECISION_SECONDS: Final = 300
 
@@ -63,6 +66,7 @@ async def _measure(cluster: Cluster, folder: Path, size: Size) -> list[Row]:
         began = stand.cpu_seconds()
         await stand.start_operator()
         await load.settled(stand.processes["operator"], within_seconds=SETTLE_SECONDS)
+        await _until_nothing_is_written(stand)
         settled = stand.cpu_seconds()
         rows = [
             Row(name="nodes", value=size.nodes, unit=""),
@@ -72,6 +76,16 @@ async def _measure(cluster: Cluster, folder: Path, size: Size) -> list[Row]:
             *await _at_rest(stand),
         ]
         return [*rows, *await _restart(stand)]
+
+
+async def _until_nothing_is_written(stand: Stand) -> None:
+    """Return once the operator has written about no job for a while, or took too long."""
+    port, deadline = stand.operator.http_port, time.monotonic() + SETTLE_SECONDS
+    writes, since = -1, time.monotonic()
+    while time.monotonic() < min(deadline, since + QUIET_SECONDS):
+        await asyncio.sleep(1)
+        before, writes = writes, await asyncio.to_thread(writes_of_jobs, port)
+        since = time.monotonic() if writes != before else since
 
 
 async def _at_rest(stand: Stand) -> list[Row]:
