@@ -33,7 +33,7 @@ RANKS = 2
 
 @dataclass(slots=True, kw_only=True)
 class Restored:
-    """Of both ranks together."""
+    """Sum over both ranks."""
 
     seconds: list[float] = field(default_factory=list[float])
     read: int = 0

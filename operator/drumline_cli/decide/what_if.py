@@ -114,11 +114,7 @@ def baseline(manifests: Sequence[ManifestDocument], *, policy: Policy) -> Baseli
     seen, futures = cluster.read(manifests, policy=policy), KnownFutures()
     decisions = _by_job(seen, policy, futures=futures, faults=[])
     return Baseline(
-        manifests=manifests,
-        seen=seen,
-        decisions=decisions,
-        policy=policy,
-        futures=futures,
+        manifests=manifests, seen=seen, decisions=decisions, policy=policy, futures=futures
     )
 
 

@@ -20,7 +20,7 @@ ones a, b, e, f and a, b, g, h and a, b, i, j.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -273,24 +273,20 @@ def _late_of_all(
     if used <= budget:
         return []
     small, used = _smallest(lines.values(), budget=budget // 4)
+    namespace_of = {kind.uid: namespace for namespace, line in lines.items() for kind in line}
     kinds = sorted((kind for line in lines.values() for kind in line), key=lambda kind: kind.key)
     kinds = [each for each in kinds if each.number not in always and each.uid not in small]
-    first = 0
-    while first < len(kinds) and used + kinds[first].cost <= budget // 2:
-        used += kinds[first].cost
-        first += 1
-    rest = {kind.uid for kind in kinds[first:]}
-    ranked: list[tuple[int, int, _Kind]] = []
-    for line in lines.values():
-        own = [(turn.get(kind.uid, len(turn)), kind.key, kind) for kind in line if kind.uid in rest]
-        for rank, (at, _, kind) in enumerate(sorted(own, key=_by_turn)):
-            ranked.append((rank + (kind.uid not in turn), at, kind))
-    ranked.sort(key=lambda each: (each[0], each[1], each[2].key))
-    tried = 0
-    while tried < len(ranked) and (not tried or used + ranked[tried][2].cost <= budget):
-        used += ranked[tried][2].cost
-        tried += 1
-    return [kind for _, _, kind in ranked[tried:]]
+    first, used = _fitting(kinds, used=used, budget=budget // 2)
+    rest = sorted(kinds[first:], key=_by_turn(turn))
+    before: Counter[str] = Counter()
+    rounds: dict[str, int] = {}
+    for kind in rest:
+        namespace = namespace_of[kind.uid]
+        rounds[kind.uid] = before[namespace] + (kind.uid not in turn)
+        before[namespace] += 1
+    rest.sort(key=lambda kind: rounds[kind.uid])
+    tried, _ = _fitting(rest, used=used, budget=budget, least=1)
+    return rest[tried:]
 
 
 def _smallest(lines: Iterable[Sequence[_Kind]], *, budget: int) -> tuple[set[str], int]:
@@ -305,22 +301,33 @@ def _smallest(lines: Iterable[Sequence[_Kind]], *, budget: int) -> tuple[set[str
     return uids, used
 
 
-def _by_turn(each: tuple[int, OrderKey, _Kind]) -> tuple[int, OrderKey]:
-    return each[:2]
+def _by_turn(turn: Mapping[str, int]) -> Callable[[_Kind], tuple[int, OrderKey]]:
+    """Return the key of an order in which the longest deferred kinds come first."""
+    return lambda kind: (turn.get(kind.uid, len(turn)), kind.key)
+
+
+def _fitting(kinds: Sequence[_Kind], *, used: int, budget: int, least: int = 0) -> tuple[int, int]:
+    """Return the number of first kinds that fit into a budget, and its used units.
+
+    Args:
+        kinds: kinds in order.
+        used: units that are used already.
+        budget: all units.
+        least: number of kinds that are taken whatever they cost.
+    """
+    count = 0
+    while count < len(kinds) and (count < least or used + kinds[count].cost <= budget):
+        used += kinds[count].cost
+        count += 1
+    return count, used
 
 
 def _deferred(line: list[_Kind], *, budget: int, turn: Mapping[str, int]) -> list[_Kind]:
     """Return the kinds of one namespace for which its budget does not suffice."""
     line.sort(key=lambda kind: kind.key)
-    used, first = 0, 0
-    while first < len(line) and used + line[first].cost <= budget // 2:
-        used += line[first].cost
-        first += 1
+    first, used = _fitting(line, used=0, budget=budget // 2)
     # The second half of the budget goes to the kinds that were deferred longest. At least one of
     # them is tried, whatever its cost, so that every kind has its turn.
-    rest = sorted(line[first:], key=lambda kind: (turn.get(kind.uid, len(turn)), kind.key))
-    tried = 0
-    while tried < len(rest) and (not tried or used + rest[tried].cost <= budget):
-        used += rest[tried].cost
-        tried += 1
+    rest = sorted(line[first:], key=_by_turn(turn))
+    tried, _ = _fitting(rest, used=used, budget=budget, least=1)
     return rest[tried:]

@@ -203,7 +203,7 @@ def test_a_job_at_the_end_of_a_long_line_changes_no_simulated_future() -> None:
 
 
 def test_an_exception_on_one_job_is_named_and_changes_no_other_answer() -> None:
-    """What a forecast raises on is a job that runs, so no row would show it."""
+    """A forecast raises on a running job, so no row would show it."""
     change, other = MoreQuota(queue="q", pool="h100", gpus=0), a_job("waits-too")
     expected = asked(change, other)
     place = Place(owner=ForecastCluster, method="_end_with_work", uids=first_held)
