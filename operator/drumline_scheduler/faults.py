@@ -7,7 +7,7 @@ An exception that is raised while one gang is decided becomes that gang's answer
 from __future__ import annotations
 
 import traceback
-from collections.abc import Container
+from collections.abc import Container, Iterator
 from enum import StrEnum
 from pathlib import PurePath
 from types import TracebackType
@@ -95,15 +95,10 @@ def gangs_in_frames(error: BaseException) -> list[Gang]:
 
     A loop over many gangs needs no `deciding` for each: its variable names the gang.
     """
-    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     gangs: dict[str, Gang] = {}
-    for frame in reversed(frames):
-        # A loop variable comes after the parameters.
-        for value in reversed(list(frame.f_locals.values())):
-            if isinstance(value, Admitted):
-                gangs.setdefault(value.gang.uid, value.gang)
-            elif isinstance(value, Gang):
-                gangs.setdefault(value.uid, value)
+    for value in _variables(error):
+        if isinstance(value, Gang):
+            gangs.setdefault(value.uid, value)
     return list(gangs.values())
 
 
@@ -116,16 +111,23 @@ def uids_in_frames(error: BaseException, known: Container[str]) -> list[str]:
         error: the exception.
         known: uids of all gangs.
     """
-    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     uids: dict[str, None] = {}
-    for frame in reversed(frames):
-        # A loop variable comes after the parameters.
-        for value in reversed(list(frame.f_locals.values())):
-            item = value.gang if isinstance(value, Admitted) else value
-            uid = item if isinstance(item, str) else getattr(item, "uid", None)
-            if isinstance(uid, str) and uid in known:
-                uids.setdefault(uid)
+    for value in _variables(error):
+        uid = value if isinstance(value, str) else getattr(value, "uid", None)
+        if isinstance(uid, str) and uid in known:
+            uids.setdefault(uid)
     return list(uids)
+
+
+def _variables(error: BaseException) -> Iterator[object]:
+    """Yield the local variables of an exception's frames, innermost first, gangs for running ones.
+
+    A loop variable comes after the parameters, so the variables of a frame are reversed.
+    """
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    for frame in reversed(frames):
+        for value in reversed(list(frame.f_locals.values())):
+            yield value.gang if isinstance(value, Admitted) else value
 
 
 def message_of(fault: GangFault) -> str:
