@@ -256,6 +256,7 @@ class Admission:
             return {gang.uid: group.refused() for gang in members}
         is_ready = all(gang.retry_at <= session.now for gang in members)
         rejected = self._rejections.for_group(members) if is_ready else None
+        rejected = rejected or self._without_pools(members)
         if rejected is None and is_ready and (late := self.limits.late_group(group)):
             return {gang.uid: late for gang in members}
         if rejected is None:
@@ -275,6 +276,30 @@ class Admission:
             self._reserve(members, reason=BlockReason.WAITING_FOR_GROUP)
         held_up = group.held_up({members[i].key: why for i, why in rejected.items()})
         return {gang.uid: rejected.get(i, held_up) for i, gang in enumerate(members)}
+
+    def _without_pools(self, gangs: Sequence[Gang]) -> dict[int, Rejection] | None:
+        """Return the first rejections without a search, by position; None if there are none.
+
+        One is enough for the group to wait. Its other gangs then want nothing either.
+        """
+        rejected: dict[int, Rejection] = {}
+        for i, gang in enumerate(gangs):
+            pools = self._not_admitted(gang) or self._usable_pools(gang)
+            if isinstance(pools, Rejection):
+                rejected[i] = pools
+                if len(rejected) >= MOST_REJECTED_KINDS:
+                    break
+        return rejected or None
+
+    def _usable_pools(self, gang: Gang) -> Sequence[str] | Rejection:
+        """Return the pools to try, or the rejection with its remedy if there are none."""
+        session = self._session
+        pools = session.pools.select(gang=gang, queue=session.queues[gang.queue])
+        if not isinstance(pools, Rejection) or not pools.remedy or not pools.remedy.pool:
+            return pools
+        return self._remedies.complete(
+            pools, gang=gang, pool=pools.remedy.pool, pods=gang.legal_sizes[0]
+        )
 
     def _is_known(self, gang: Gang) -> bool:
         """Return whether the rejection of an equivalent gang is also this gang's answer."""
@@ -313,12 +338,9 @@ class Admission:
         if rejection:
             return rejection
         queue = session.queues[gang.queue]
-        pools = session.pools.select(gang=gang, queue=queue)
+        pools = self._usable_pools(gang)
         if isinstance(pools, Rejection):
-            pool, least = pools.remedy.pool if pools.remedy else "", gang.legal_sizes[0]
-            if not pool:
-                return pools
-            return self._remedies.complete(pools, gang=gang, pool=pool, pods=least)
+            return pools
         if gang.retry_at > session.now:
             return session.unmet_demand.back_off(gang=gang, pools=pools)
         # Step 2. Larger sizes never borrow what other gangs are entitled to.
@@ -685,7 +707,10 @@ class Admission:
             explains: False if the rejection is not shown to anybody.
         """
         session = self._session
-        if not explains and not self._may_fit(gang=gang, pool=pool, pods=pods):
+        if not explains and (
+            session.unmet_demand.behind(gang=gang, pool=pool) is not None
+            or not self._may_fit(gang=gang, pool=pool, pods=pods)
+        ):
             return _UNEXPLAINED
         rejection = session.projection.current.quota.infeasible(gang=gang, pool=pool, size=pods)
         if rejection and self.limits.saves_remedy(gang, pool=pool):

@@ -213,17 +213,12 @@ def _known(cycle: CycleInput, *, blocked: Sequence[Blocked]) -> frozenset[str]:
     """Return the waiting gangs that were tried in this or an earlier cycle."""
     if cycle.try_budget is None or cycle.policy.waiting is not WaitingRule.STRICT:
         return frozenset()
-    untried = {
-        answer.key
-        for answer in blocked
-        if answer.reason is BlockReason.NOT_TRIED and answer.uid not in cycle.known
-    }
+    # A gang behind another one was not searched for.
+    unsearched = (BlockReason.NOT_TRIED, BlockReason.BEHIND_HIGHER_PRIORITY)
     return frozenset(
         answer.uid
         for answer in blocked
-        if answer.uid in cycle.known
-        # A gang behind an untried one was not searched for either.
-        or (answer.reason is not BlockReason.NOT_TRIED and untried.isdisjoint(answer.blockers))
+        if answer.uid in cycle.known or answer.reason not in unsearched
     )
 
 
@@ -319,6 +314,7 @@ def _admit(
             continue
         with deciding(gang, Stage.ADMIT):
             answers.update(admission.admit_together(group))
+        admission.turns.take_out(group.members)
     # Groups that are not tried have no turn, because there may be thousands of them.
     for key in sorted(session.rejections.deferral.groups):
         rejection = Deferral.rejection(key[0])

@@ -131,7 +131,6 @@ def open_session(
     preemptor = Preemptor(projection=projection, candidates=candidates, consolidator=consolidator)
     # Pending gangs.
     unmet_demand = UnmetDemand(tree=cluster.quota.tree, strict=policy.waiting is WaitingRule.STRICT)
-    reservations = _reservations(cycle, projection=projection)
     kept.keep_if_same(cluster, cluster.shapes, cluster.quota.tree, pending, explain)
     session = CycleSession(
         policy=policy,
@@ -154,13 +153,14 @@ def open_session(
             unmet_demand=unmet_demand,
             queues=queues,
             now=now,
+            explains=not cycle.only_starts,
         ),
         unmet_demand=unmet_demand,
         pending=pending,
         evicted=admitted.evicted,
         rejections=RejectionCache(pending, deferral=_deferral(cycle, pending=pending)),
         kept=kept,
-        reservations=reservations,
+        reservations=_reservations(cycle, projection=projection),
         sweeps=_sweep_limits(snapshot.admitted, pending),
         budgets=budgets,
         try_budget=cycle.try_budget,
@@ -202,6 +202,8 @@ def _deferral(cycle: CycleInput, *, pending: PendingGangs) -> Deferral:
         now=cycle.now,
         begun=running_groups(cycle.snapshot.admitted),
         passed=cycle.passed if cycle.policy.waiting is WaitingRule.STRICT else None,
+        # Reservations and moves are searched for each gang that does not fit.
+        beside=(cycle.policy.waiting is WaitingRule.BACKFILL) + (cycle.policy.moves is not None),
     )
 
 

@@ -105,7 +105,10 @@ class TryLimits:
             gangs: a gang, or those of a group.
             cost: units of a search for all of them.
         """
-        behind, budget = self._session.unmet_demand.behind, (self._session.try_budget or 0) // 2
+        demand, budget = self._session.unmet_demand, (self._session.try_budget or 0) // 2
+        if demand.holds(self._session.projection.current.pools):
+            return None
+        behind = demand.behind
         pools = {
             gang.uid: [pool for pool in self._pools_of(gang) if not behind(gang=gang, pool=pool)]
             for gang in gangs
@@ -124,5 +127,5 @@ class TryLimits:
             return None
         for gang in gangs:
             self.not_tried.append(gang.uid)
-            self._session.unmet_demand.hold(gang=gang, pools=pools[gang.uid])
+            demand.hold(gang=gang, pools=pools[gang.uid])
         return Deferral.rejection(namespace)

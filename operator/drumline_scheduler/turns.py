@@ -11,7 +11,7 @@ there. In b it would borrow. A gang of y that came later has quota in b, so it i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from drumline_scheduler.cycle_session import CycleSession
 from drumline_scheduler.model import Gang, WaitingRule
@@ -42,6 +42,8 @@ class Turns:
         self._quota = session.projection.current.quota
         self._early: set[str] = set()
         """Uids of gangs that were asked before their turn."""
+        self._together: set[str] = set()
+        """Uids of gangs that were decided with their group."""
         self._borrowing = BorrowingLevels(
             quota=self._quota, pools=session.pools, queues=session.queues
         )
@@ -54,14 +56,23 @@ class Turns:
             ),
             quota=self._quota,
             borrowing=self._borrowing.lowest,
-            passed=lambda gang: gang.uid in self._early or passed(gang),
+            passed=lambda gang: (
+                gang.uid in self._early or gang.uid in self._together or passed(gang)
+            ),
             closed=closed,
             keeps_ranks=session.policy.waiting is WaitingRule.BEST_EFFORT,
         )
 
     def __iter__(self) -> Iterator[Gang]:
-        """Yield the gangs in scheduling order, except those asked early, passed or deferred."""
+        """Yield the gangs in scheduling order, except those asked early, passed or deferred.
+
+        A gang of a group that is decided may still come, if it was the next one of another queue.
+        """
         return iter(self._order)
+
+    def take_out(self, gangs: Iterable[Gang]) -> None:
+        """Take the gangs of a group that is decided out of the order."""
+        self._together.update(gang.uid for gang in gangs)
 
     def ask_early(self, gang: Gang) -> None:
         """Record that a gang is asked now, and take it out of the order."""

@@ -4,9 +4,9 @@ Each world has 500 nodes of different sizes, a modest job, and 1, 10 or 100 host
 with one to three fields at their bounds, gated pods, pod groups, running pods with many resources,
 suspended Jobs, JobSets, RayClusters and PyTorchJobs. In seven of ten worlds the cluster differs as
 well (`fuzz_settings`): several pools that may grow, queues in cohorts, namespaces, the three
-waiting rules, and jobs that run, grow or are broken. They come at once. Six cycles follow. Printed
-are cycles above `LIMIT_SECONDS` of processor time, and worlds in which the modest job is not
-decided in the first or second of them.
+waiting rules, and jobs that run, grow or are broken. They come at once. Six cycles follow, or more
+until all of them are in line. Printed are cycles above `LIMIT_SECONDS` of processor time, and
+worlds in which the modest job is not decided in the first or second of them.
 
 A cycle is deterministic, but its processor time depends on what else the machine does. A world with
 a slow cycle is therefore repeated, and the least time of each cycle counts.

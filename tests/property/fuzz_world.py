@@ -48,6 +48,8 @@ from tests.property.tenant_bounds import (
 )
 
 CYCLES: Final = 6
+MOST_CYCLES: Final = 40
+"""Cycles of a world in which new gangs still enter after `CYCLES`."""
 KINDS: Final = ("job", "gated", "group", "running", "batch", "jobset", "ray", "pytorch")
 DRAWN_FIELDS: Final = (
     *("drawn roles", "drawn topology", "drawn sizes", "whole group", "small groups", "chain"),
@@ -100,6 +102,7 @@ class CycleWorld:
         self._asked: tuple[AskedNodes, ...] = ()
         self._cache, self._arrivals = CycleCache(), Arrivals()
         self._deferred: tuple[str, ...] = ()
+        self._is_plain = Random(seed).random() < 0.5  # apart from `dice`, so worlds stay the same
         preempts = dice.random() < 0.3
         if preempts:
             quota = {"gpuPool": "h", "nominalGpus": dice.choice([8, 4000, 100_000])}
@@ -122,7 +125,7 @@ class CycleWorld:
         waiting = dice.choice([WaitingRule.BEST_EFFORT, WaitingRule.BACKFILL])
         self.policy = setting.policy or Policy(waiting=waiting)
         self.about = (
-            f"{self.count} of {', '.join(self.kinds)}"
+            f"{self.count} of {'plain ' if self._is_plain else ''}{', '.join(self.kinds)}"
             f"{' with ' + ', '.join(self.fields) if 'job' in self.kinds else ''}; {busy} nodes in"
             f" use, {waiting}{', preempts' if preempts else ''}; {setting.about}"
         )
@@ -143,7 +146,9 @@ class CycleWorld:
         self._add_modest("modest-2", number=99_998)
         seconds: list[float] = []
         faults, decided = 0, False
-        for number in range(1, CYCLES + 1):
+        for number in range(1, MOST_CYCLES + 1):
+            if number > CYCLES and self._arrivals.is_complete:
+                break
             took, decisions = self.cycle(number)
             seconds.append(took)
             faults += len(decisions.faults)
@@ -348,7 +353,7 @@ class CycleWorld:
             "cpu": dice.choice(["1m", "1", "100"]),
             "memory": str(10**6 + index),
         }
-        if dice.random() < 0.4:
+        if dice.random() < 0.4 and not self._is_plain:
             requests |= {f"e{number}.com/x": "1" for number in range(60)}
         spec = _container(requests)
         match dice.randint(0, 6):

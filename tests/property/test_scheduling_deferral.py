@@ -288,22 +288,29 @@ def test_under_the_strict_rule_no_gang_passes_one_that_was_not_tried() -> None:
     assert {each.uid for each in second.placed} == {fits.uid}
 
 
-def test_under_the_strict_rule_groups_with_a_member_that_no_pool_takes_are_bounded_too() -> None:
-    """Their other members are searched for, so that the answer names each cause."""
+def test_under_the_strict_rule_groups_with_a_member_that_no_pool_takes_cost_no_search() -> None:
+    """The first cycle answers all of them, and they hold no other gang back."""
     pairs = [
         replace(
             each,
             group=f"g{index // 2}",
             group_gangs=2,
-            per_pod=pod(1, cpu=10_000 + index),
             pool="gone" if index % 2 else None,
         )
-        for index, each in enumerate(kinds(2 * TRY_BUDGET))
+        for index, each in enumerate(kinds(8 * TRY_BUDGET))
     ]
-    made = cycles(pairs, count=2 * TRY_BUDGET, policy=STRICT)
-    assert 0 < len(not_tried(made[0])) < len(pairs)
-    known = [{each.key for each in pairs} - not_tried(decisions) for decisions in made]
-    assert set[str]().union(*known) == {each.key for each in pairs}
+    behind, work = gang("behind", key="other/behind", per_pod=pod(1), at=1e6), Work()
+    given = CycleInput(
+        snapshot=FULL, pending=(*pairs, behind), policy=STRICT, now=0.0, try_budget=TRY_BUDGET
+    )
+    answers = {each.uid: each for each in decide(given, work=work).blocked}
+    assert {answers[each.uid].reason for each in pairs[1::2]} == {BlockReason.POOL_NOT_FOUND}
+    assert {answers[each.uid].reason for each in pairs[::2]} == {BlockReason.WAITING_FOR_GROUP}
+    assert answers[pairs[0].uid].blockers == (pairs[1].key,)
+    assert answers[behind.uid].reason is BlockReason.INSUFFICIENT_GPUS
+    alone = Work()
+    decide(replace(given, pending=(behind,)), work=alone)
+    assert work.steps == alone.steps
 
 
 def test_under_the_strict_rule_gangs_that_wait_for_quota_use_no_budget() -> None:

@@ -6,7 +6,7 @@ The log of the view that the list belongs to keeps the grouping up to date.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import numpy as np
@@ -35,6 +35,29 @@ class DistinctCapacities:
         self._table = np.zeros((0, 0), dtype=np.int64)
         self.places = np.array([self._sort(amount) for amount in amounts], dtype=np.int64)
         """Index into `distinct`, by ordinal."""
+
+    def replaced(self, amounts: Sequence[Vector], *, ordinals: Iterable[int]) -> DistinctCapacities:
+        """Return the grouping of amounts that differ from these at some ordinals only.
+
+        O(distinct vectors + differences), beside one copy of an array.
+
+        Args:
+            amounts: vectors by ordinal. They do not change.
+            ordinals: ordinals with another vector.
+        """
+        self.catch_up()
+        other = DistinctCapacities(amounts=())
+        other._amounts, other._place = amounts, dict(self._place)
+        other.distinct, other._table = list(self.distinct), self.table
+        other.places = self.places.copy()
+        for ordinal in ordinals:
+            other.places[ordinal] = other._sort(amounts[ordinal])
+        return other
+
+    def counts(self, ordinals: Sequence[int]) -> list[tuple[Vector, int]]:
+        """Return the distinct vectors of some ordinals, each with their number."""
+        numbers = np.bincount(self.places[ordinals], minlength=1) if len(ordinals) else ()
+        return [(self.distinct[i], int(numbers[i])) for i in np.flatnonzero(numbers).tolist()]
 
     @property
     def table(self) -> npt.NDArray[np.int64]:

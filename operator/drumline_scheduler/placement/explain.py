@@ -23,6 +23,7 @@ from typing import Final
 
 from drumline_scheduler.decisions import BlockReason, Remedy, RemedyKind
 from drumline_scheduler.model import Gang
+from drumline_scheduler.placement.allocations import Vector
 from drumline_scheduler.placement.blockers import MOST_CANDIDATES, find_blockers, hanging_pods
 from drumline_scheduler.placement.eligibility import Ineligibility
 from drumline_scheduler.placement.pool_problems import (
@@ -272,9 +273,7 @@ def _blocked(search: Search, *, names: bool) -> Rejection:
 
 
 def _unavailable(*, search: Search, most: Sequence[int]) -> Rejection:
-    nodes = search.view.tree.nodes
-    texts = (_closed_text(search=search, ordinal=ordinal) for ordinal in range(len(nodes)))
-    closed = Counter(filter(None, texts))
+    nodes, closed = search.view.tree.nodes, _closed_nodes(search)
     reasons = ", ".join(f"{count} {why}" for why, count in sorted(closed.items()))
     apart = search.shape.node_filter.volumes_apart(nodes)
     if apart:
@@ -293,6 +292,23 @@ def _unavailable(*, search: Search, most: Sequence[int]) -> Rejection:
 def _has_ineligible_node(search: Search) -> bool:
     """Return whether a pod must go to a certain node that the gang may not use."""
     return not all(search.index.eligible[ordinal] for ordinal, _ in search.variants[-1].fixed)
+
+
+def _closed_nodes(search: Search) -> Counter[str]:
+    """Return how many nodes the gang may not use, by the reason in a message."""
+    index, tree = search.index, search.view.tree
+    # Nodes in service with unsuitable labels are counted as bits of a number.
+    plain, labels = tree.in_service, index.labelled
+    for name in search.shape.node_filter.excluded & search.view.ordinal_of.keys():
+        plain &= ~(1 << search.view.ordinal_of[name])
+    unselected, far = plain & ~labels.selected, plain & labels.selected & ~labels.near
+    closed = Counter[str](
+        {Ineligibility.SELECTOR: unselected.bit_count(), Ineligibility.AFFINITY: far.bit_count()}
+    )
+    seen = unselected | far
+    rest = (i for i, usable in enumerate(index.eligible) if not usable and not seen >> i & 1)
+    closed.update(filter(None, (_closed_text(search=search, ordinal=i) for i in rest)))
+    return +closed
 
 
 def _closed_text(*, search: Search, ordinal: int) -> str | None:
@@ -387,26 +403,33 @@ def _capacity_of(*, search: Search, identity: int, resource: int) -> int:
     return _total(search=search, identity=identity, amounts=amounts, resource=resource)
 
 
-def _total(
-    *, search: Search, identity: int, amounts: Sequence[Sequence[int]], resource: int
-) -> int:
+def _total(*, search: Search, identity: int, amounts: Sequence[Vector], resource: int) -> int:
     """Return the sum of a resource over the counted nodes of a domain."""
+    inside = _counted_amounts(search=search, identity=identity, amounts=amounts)
+    return sum(max(0, amount[resource]) * count for amount, count in inside)
+
+
+def _counted_amounts(
+    *, search: Search, identity: int, amounts: Sequence[Vector]
+) -> list[tuple[Vector, int]]:
+    """Return the distinct amounts on the counted nodes of a domain, each with its nodes."""
     span = search.view.tree.span(search.depth, identity)
-    inside = compress(amounts[span.start : span.stop], search.index.counted[span.start : span.stop])
-    return sum(max(0, amount[resource]) for amount in inside)
+    inside = list(compress(span, search.index.counted[span.start : span.stop]))
+    distinct = search.view.distinct(amounts)
+    distinct.catch_up()
+    return distinct.counts(inside)
 
 
 def _scarcest(*, search: Search, identity: int) -> int:
     """Return the requested resource that alone limits the pods most."""
-    span, total = search.view.tree.span(search.depth, identity), search.total
-    is_open = search.index.counted[span.start : span.stop]
-    inside = list(compress(search.view.free[span.start : span.stop], is_open))
+    total = search.total
+    inside = _counted_amounts(search=search, identity=identity, amounts=search.view.free)
 
     def rooms(resource: int) -> float:
         need = search.shape.request[resource]
         if not need or any(search.demand.roles):
-            return sum(max(0, free[resource]) for free in inside) / total[resource]
-        return sum(max(0, free[resource]) // need for free in inside)
+            return sum(max(0, free[resource]) * nodes for free, nodes in inside) / total[resource]
+        return sum(max(0, free[resource]) // need * nodes for free, nodes in inside)
 
     requested = [r for r, need in enumerate(total) if need]
     return min(requested, key=lambda r: (rooms(r), r))

@@ -281,11 +281,11 @@ class Frontiers:
         if dirty:
             self._refresh(dirty)
 
-    def with_more(self, *, depth: int, leaf: int, free: Vector, count: int) -> list[int]:
-        """Return the last entries of a depth if a leaf domain had more nodes, all else equal.
+    def with_more(self, *, depth: int, leaf: int, free: Vector, count: int) -> int:
+        """Return the last entry of a leaf domain's ancestor if the leaf domain had more nodes.
 
         Args:
-            depth: depth of the result, at most the leaf depth.
+            depth: depth of the ancestor, at most the leaf depth.
             leaf: id of the leaf domain.
             free: free amounts on each additional node.
             count: number of additional nodes.
@@ -300,9 +300,7 @@ class Frontiers:
             parts = self._parts(below - 1, identity)
             parts[child - tree.children(below - 1, identity).start] = changed
             changed = self._folded(below - 1, identity, parts)
-        row = [frontier[-1] for frontier in self._rows[depth]]
-        row[identity] = changed[-1]
-        return row
+        return changed[-1]
 
     def _count(self, ordinals: Iterable[int]) -> None:
         """Count what fits on some nodes; equal nodes are counted once."""

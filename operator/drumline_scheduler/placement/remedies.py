@@ -24,7 +24,7 @@ from drumline_scheduler.decisions import Remedy, RemedyKind
 from drumline_scheduler.model import Node
 from drumline_scheduler.placement.domain_selection import candidates
 from drumline_scheduler.placement.search import Search, is_exact
-from drumline_scheduler.placement.slicing import whole_slices
+from drumline_scheduler.placement.slicing import SliceRooms
 from drumline_scheduler.placement.what_if import Circumstances, capacity_with
 
 _FEW: Final = 4
@@ -62,7 +62,8 @@ def _return_nodes(search: Search) -> Remedy | None:
     away = {
         ordinal: shape.slots_in(view.free[ordinal])
         for ordinal, node in enumerate(tree.nodes)
-        if shape.node_filter.out_of_service(node)
+        if not tree.in_service >> ordinal & 1
+        and shape.node_filter.out_of_service(node)
         and search.index.ineligibility_of(_in_service(node), ordinal) is None
     }
     best: Remedy | None = None
@@ -160,6 +161,7 @@ def _add_nodes(search: Search) -> Remedy | None:
         or search.variants[-1].fixed
     ):
         return None
+    room = _MoreNodes(search, like=like)
     # One node for each pod is the most that can help, so the search starts above it.
     fewest, where = search.vacant + sum(demand.roles) + 1, ""
     for ordinal in _first_nodes(search, deepest):
@@ -169,9 +171,8 @@ def _add_nodes(search: Search) -> Remedy | None:
         if around not in ids or not all(labelled):
             continue
 
-        def helps(count: int, ordinal: int = ordinal, around: int = around) -> bool:
-            leaf = tree.domain_of[tree.leaf_depth][ordinal]
-            return _with_more(search, leaf, like, count)[around] >= demand.pods
+        def helps(count: int, ordinal: int = ordinal) -> bool:
+            return room.with_more(count, ordinal=ordinal) >= demand.pods
 
         # Search further only if this domain needs fewer nodes than the best one so far.
         if fewest > 1 and helps(fewest - 1):
@@ -204,26 +205,39 @@ def _largest(search: Search) -> int | None:
     return int(is_open[np.lexsort((is_open, -distinct.table[places, 0], -slots))[0]])
 
 
-def _with_more(search: Search, leaf: int, like: int, count: int) -> list[int]:
-    """Return the pods that fit in each domain if a leaf domain had more nodes.
+class _MoreNodes:
+    """Computes the pods that fit if a leaf domain had more nodes.
 
     Args:
         search: the search that failed.
-        leaf: id of the leaf domain.
         like: ordinal of the node that the additional nodes are equal to when empty.
-        count: number of additional nodes.
     """
-    tree, index, demand = search.view.tree, search.index, search.demand
-    if any(demand.roles):
-        return search.capacity.frontiers(demand).with_more(
-            depth=search.depth, leaf=leaf, free=search.view.capacity[like], count=count
-        )
-    first = tree.span(tree.leaf_depth, leaf).start
-    slots = [row.copy() for row in index.slots]
-    for depth in range(tree.leaf_depth + 1):
-        added = count * search.shape.slots_in(search.view.capacity[like])
-        slots[depth][tree.domain_of[depth][first]] += added
-    rooms = whole_slices(
-        tree=tree, slots=slots, slice_levels=demand.slice_levels, anchors=demand.anchors
-    )
-    return rooms[search.depth].tolist()
+
+    def __init__(self, search: Search, *, like: int) -> None:
+        self._search = search
+        self._free = search.view.capacity[like]
+        self._slots = search.shape.slots_in(self._free)
+        self._rooms: SliceRooms | None = None
+
+    def with_more(self, count: int, *, ordinal: int) -> int:
+        """Return the pods that fit in the domain around a node, at the depth of the search.
+
+        Args:
+            count: number of additional nodes.
+            ordinal: a node of the leaf domain.
+        """
+        search, demand = self._search, self._search.demand
+        tree, depth = search.view.tree, search.depth
+        if any(demand.roles):
+            leaf = tree.domain_of[tree.leaf_depth][ordinal]
+            return search.capacity.frontiers(demand).with_more(
+                depth=depth, leaf=leaf, free=self._free, count=count
+            )
+        if self._rooms is None:
+            self._rooms = SliceRooms(
+                tree=tree,
+                slots=search.index.slots,
+                slice_levels=demand.slice_levels,
+                anchors=demand.anchors,
+            )
+        return self._rooms.with_more(count * self._slots, ordinal=ordinal, depth=depth)

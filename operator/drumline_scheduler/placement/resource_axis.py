@@ -58,7 +58,11 @@ class ResourceAxis:
         if extended == (UNOFFERED,):
             return [(*_plain(resources), 0) for resources in amounts]
         vectors: list[Vector] = []
+        none = (0,) * len(extended)
         for resources in amounts:
+            if not resources.extended:
+                vectors.append(_plain(resources) + none)
+                continue
             held = dict(resources.extended)
             vectors.append(_plain(resources) + tuple(held.get(name, 0) for name in extended))
         return vectors

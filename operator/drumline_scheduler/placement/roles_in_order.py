@@ -139,10 +139,12 @@ class RolesInOrder:
             The pods by ordinal, and the number of pods without a slot by domain id.
         """
         index, tree, request = self._index, self._index.tree, self._requests[role]
-        of = np.asarray(tree.domain_of[depth])
+        of = tree.ids_of[depth]
         left = np.full(len(tree.starts[depth]), self._pods[role], dtype=np.int64)
         pods = np.zeros(len(of), dtype=np.int64)
         for costs_slots in (False, True):
+            if not left.any():
+                break
             slots = np.where(index.counted, index.shape.slots_in_each(free), 0)
             # First pass: only what main pods leave unused on a node. Second pass: everything.
             main = 0 if costs_slots else slots[:, None] * amounts([index.shape.request])

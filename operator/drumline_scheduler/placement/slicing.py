@@ -60,26 +60,75 @@ def whole_slices(
         slice_levels: slices, broadest first.
         anchors: pods to be placed in given domains, broadest first.
     """
-    size = {slice_level.depth: slice_level.pods for slice_level in reversed(slice_levels)}
-    taken: dict[int, list[Anchor]] = defaultdict(list)
-    for anchor in anchors:
-        taken[anchor.depth].append(anchor)
-    rooms = list(slots)
-    deepest = max([*size, *taken], default=0)
-    # From the deepest slice or anchor up: a wider domain holds the sum of whole slices below it.
-    for depth in range(deepest, -1, -1):
-        room = slots[depth] if depth == deepest else _gather(tree, depth, rooms[depth + 1])
-        for anchor in taken[depth]:
-            room = room.copy()
-            room[anchor.identity] -= anchor.pods
-        room = np.where(room < 0, NO_ROOM, room)
-        # Round down, but keep a negative number: it says that the anchored pods do not fit. A
-        # domain without the label cannot hold slices.
-        if depth in size:
-            whole = np.where(room > 0, room // size[depth] * size[depth], room)
-            room = np.where(tree.known[depth], whole, np.minimum(whole, 0))
-        rooms[depth] = room
-    return rooms
+    return SliceRooms(tree=tree, slots=slots, slice_levels=slice_levels, anchors=anchors).by_depth
+
+
+class SliceRooms:
+    """The pods that fit in whole slices, and how many more with additional slots.
+
+    Args:
+        tree: tree of the pool.
+        slots: pods that fit, by depth, then id.
+        slice_levels: slices, broadest first.
+        anchors: pods to be placed in given domains, broadest first.
+    """
+
+    def __init__(
+        self,
+        *,
+        tree: TopologyTree,
+        slots: Sequence[Counts],
+        slice_levels: Sequence[SliceLevel],
+        anchors: Sequence[Anchor] = (),
+    ) -> None:
+        self._tree = tree
+        self._size = size = {each.depth: each.pods for each in reversed(slice_levels)}
+        taken: dict[int, list[Anchor]] = defaultdict(list)
+        for anchor in anchors:
+            taken[anchor.depth].append(anchor)
+        self.by_depth = rooms = list(slots)
+        """Pods that fit beside the anchored ones, by depth, then id."""
+        self._deepest = deepest = max([*size, *taken], default=0)
+        self._unrounded: dict[int, Counts] = {}
+        """Pods beside the anchored ones before slices are counted, by depth, then id."""
+        # From the deepest slice or anchor up: a wider domain holds the sum of whole slices below.
+        for depth in range(deepest, -1, -1):
+            room = slots[depth] if depth == deepest else _gather(tree, depth, rooms[depth + 1])
+            for anchor in taken[depth]:
+                room = room.copy()
+                room[anchor.identity] -= anchor.pods
+            self._unrounded[depth] = room
+            room = np.where(room < 0, NO_ROOM, room)
+            # Round down, but keep a negative number: it says that the anchored pods do not fit. A
+            # domain without the label cannot hold slices.
+            if depth in size:
+                whole = np.where(room > 0, room // size[depth] * size[depth], room)
+                room = np.where(tree.known[depth], whole, np.minimum(whole, 0))
+            rooms[depth] = room
+
+    def with_more(self, added: int, *, ordinal: int, depth: int) -> int:
+        """Return the pods that fit into the domain of a node with more slots beside the node.
+
+        O(levels).
+
+        Args:
+            added: additional slots, in the node's domains of all depths.
+            ordinal: the node.
+            depth: depth of the domain.
+        """
+        of, more = self._tree.domain_of, added
+        if depth > self._deepest:
+            return self.by_depth[depth].item(of[depth][ordinal]) + added
+        room = 0
+        for level in range(self._deepest, depth - 1, -1):
+            here = of[level][ordinal]
+            room = self._unrounded[level].item(here) + more
+            room = NO_ROOM if room < 0 else room
+            if level in self._size:
+                room = room // self._size[level] * self._size[level] if room > 0 else room
+                room = room if self._tree.known[level][here] else min(room, 0)
+            more = room - self.by_depth[level].item(here)
+        return room
 
 
 def confined(
@@ -118,8 +167,8 @@ def confined(
     # Walk outwards. `beside`: slots of the wider domain outside the inner one. `total`: the most
     # that domain and neighbours hold together for anchored and other pods.
     for outer in range(depth - 1, -1, -1):
-        around = np.asarray(tree.domain_of[outer])[first]
-        inner = np.asarray(tree.domain_of[outer + 1])[first]
+        around = tree.ids_of[outer][first]
+        inner = tree.ids_of[outer + 1][first]
         beside = _gather(tree, outer, rooms[outer + 1])[around] - rooms[outer + 1][inner]
         taken = np.zeros(len(tree.starts[outer]), dtype=np.int64)
         for anchor in anchors:
@@ -138,7 +187,7 @@ def _gather(tree: TopologyTree, depth: int, below: Counts) -> Counts:
     """Return the sums over the children of each domain of a depth."""
     if not tree.nodes:
         return below[:1]
-    first = np.asarray(tree.domain_of[depth + 1])[tree.starts[depth]]
+    first = tree.ids_of[depth + 1][tree.starts[depth]]
     return np.add.reduceat(below, first)
 
 

@@ -157,9 +157,14 @@ class SlotIndex:
 
     def ineligibility_of(self, node: Node, ordinal: int) -> Ineligibility | None:
         """Return why a node, or another value of it with the same labels, is ineligible."""
+        return self.shape.node_filter.ineligibility(node, labels=self.labelled, ordinal=ordinal)
+
+    @property
+    def labelled(self) -> LabelVerdicts:
+        """The nodes whose labels suit the shape's filter."""
         if self._labelled is None:
             self._labelled = self.shape.node_filter.labelled(self.tree.labels)
-        return self.shape.node_filter.ineligibility(node, labels=self._labelled, ordinal=ordinal)
+        return self._labelled
 
     def catch_up(self) -> None:
         """Read the changes since the last call. O(changed nodes x levels)."""

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from drumline_scheduler.model import Node, Pool
-from drumline_scheduler.placement.eligibility import LabelTable
+from drumline_scheduler.placement.eligibility import LabelTable, out_of_service
 
 Counts = NDArray[np.int64]
 Flags = NDArray[np.bool_]
@@ -56,6 +56,8 @@ class TopologyTree:
     """True if the nodes of a domain carry the label of its level, by depth, then id."""
     domain_of: tuple[list[int], ...]
     """Id of the node's domain, by depth, then ordinal."""
+    ids_of: tuple[Counts, ...]
+    """The same as arrays, by depth."""
     leaf_depth: int
     """The deepest depth that still groups nodes. Below it every domain is a single node."""
     suspicion: dict[int, int]
@@ -66,10 +68,14 @@ class TopologyTree:
     _usable_ids: dict[tuple[int, int], Counts] = field(
         default_factory=dict[tuple[int, int], Counts]
     )
+    _depths: dict[str, int] = field(default_factory=dict[str, int])
+    """Depths of all levels by name, once one was needed."""
     _bounds: dict[int, list[int]] = field(default_factory=dict[int, list[int]])
     """`starts` as integers and the number of nodes, by depth."""
     _labels: list[LabelTable] = field(default_factory=list[LabelTable])
     """The table of the nodes' labels, once it was needed."""
+    _in_service: list[int] = field(default_factory=list[int])
+    """`in_service`, once it was needed."""
 
     @property
     def labels(self) -> LabelTable:
@@ -78,8 +84,18 @@ class TopologyTree:
             self._labels.append(LabelTable(self.nodes))
         return self._labels[0]
 
+    @property
+    def in_service(self) -> int:
+        """The nodes that are in service: bit i stands for the node with ordinal i."""
+        if not self._in_service:
+            self._in_service.append(
+                sum(1 << i for i, node in enumerate(self.nodes) if out_of_service(node) is None)
+            )
+        return self._in_service[0]
+
     def renew(self, ordinal: int, node: Node) -> None:
         """Replace a node by its new value, in the same domains."""
+        self._in_service.clear()
         if node.labels != self.nodes[ordinal].labels:
             self._labels.clear()
         self.nodes[ordinal] = node
@@ -97,7 +113,10 @@ class TopologyTree:
 
     def depth_of(self, level: str) -> int | None:
         """Return the depth of a level by name; None if the pool does not have it."""
-        return self.pool.levels.index(level) + 1 if level in self.pool.levels else None
+        if not self._depths:
+            levels = self.pool.levels
+            self._depths.update(zip(reversed(levels), range(len(levels), 0, -1), strict=True))
+        return self._depths.get(level)
 
     def level_name(self, depth: int) -> str | None:
         """Return the name of a depth; None for the pool itself."""
@@ -134,7 +153,7 @@ class TopologyTree:
         if usable is None:
             usable = self.known[depth]
             if 0 < within < depth and self.nodes:
-                around = np.asarray(self.domain_of[within])[self.starts[depth]]
+                around = self.ids_of[within][self.starts[depth]]
                 usable = usable & self.known[within][around]
             self._usable[depth, within] = usable
         return usable
@@ -187,8 +206,8 @@ def build_tree(*, pool: Pool, nodes: Iterable[Node]) -> TopologyTree:
     keyed.sort(key=_by_place)
     paths = [path for path, _, _ in keyed]
     starts = tuple(_starts(paths=paths, height=height))
-    ids = tuple(np.arange(len(row)) for row in starts)
     sizes = tuple(np.diff(row, append=len(paths)) for row in starts)
+    ids_of = tuple(np.repeat(np.arange(len(size)), size) for size in sizes)
     # A nameless domain is not known: its nodes may be anywhere in the network.
     known = [np.ones(1, dtype=np.bool_)]
     for depth in range(1, height + 1):
@@ -199,7 +218,8 @@ def build_tree(*, pool: Pool, nodes: Iterable[Node]) -> TopologyTree:
         nodes=[node for _, _, node in keyed],
         starts=starts,
         known=tuple(known),
-        domain_of=tuple(np.repeat(i, n).tolist() for i, n in zip(ids, sizes, strict=True)),
+        domain_of=tuple(each.tolist() for each in ids_of),
+        ids_of=ids_of,
         leaf_depth=_leaf_depth(known=known, sizes=sizes),
         suspicion={i: node.suspicion for i, (_, _, node) in enumerate(keyed) if node.suspicion},
         hanging={i: node.hanging for i, (_, _, node) in enumerate(keyed) if node.hanging},

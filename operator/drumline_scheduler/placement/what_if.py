@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from operator import mul, sub
 
 from drumline_scheduler.placement.allocations import Vector
+from drumline_scheduler.placement.distinct_capacities import DistinctCapacities
 from drumline_scheduler.placement.domain_selection import CapacityIndex
 from drumline_scheduler.placement.search import Search
 from drumline_scheduler.placement.slots import PodShape, SlotIndex
@@ -32,7 +33,11 @@ _AS_SEARCHED = Circumstances()
 
 
 def capacity_with(
-    search: Search, amounts: Sequence[Vector], differing: Circumstances = _AS_SEARCHED
+    search: Search,
+    amounts: Sequence[Vector],
+    differing: Circumstances = _AS_SEARCHED,
+    *,
+    distinct: DistinctCapacities | None = None,
 ) -> CapacityIndex:
     """Return the capacity if these amounts were free, by ordinal. O(nodes).
 
@@ -40,13 +45,14 @@ def capacity_with(
         search: the search that failed.
         amounts: hypothetical free resources of each node.
         differing: differences of the hypothetical case from the search.
+        distinct: the distinct vectors of the amounts, if they are known already.
     """
     requests, eligible = differing.role_requests, differing.eligible
     index = SlotIndex(
         tree=search.view.tree,
         shape=differing.shape or search.shape,
         free=amounts,
-        distinct=search.view.distinct(amounts),
+        distinct=distinct or search.view.distinct(amounts),
         all_nodes=differing.all_nodes,
         eligible=search.index.eligible if eligible is None else eligible,
     )
@@ -71,13 +77,15 @@ def capacity_if_empty(search: Search, *, all_nodes: bool) -> CapacityIndex:
                 search, view.capacity, Circumstances(all_nodes=all_nodes)
             )
         return search.idle[key]
-    amounts = list(view.capacity)
+    amounts, changed = list(view.capacity), {ordinal for ordinal, _ in fixed}
     for ordinal, amount in own.amounts.items() if own is not None else ():
         amounts[ordinal] = tuple(map(sub, amounts[ordinal], amount))
     for ordinal, positions in fixed:
         taken = map(mul, search.shape.request, (len(positions),) * len(search.shape.request))
         amounts[ordinal] = tuple(map(sub, amounts[ordinal], taken))
-    return capacity_with(search, amounts, Circumstances(all_nodes=all_nodes))
+    changed.update(own.amounts if own is not None else ())
+    distinct = view.distinct(view.capacity).replaced(amounts, ordinals=changed)
+    return capacity_with(search, amounts, Circumstances(all_nodes=all_nodes), distinct=distinct)
 
 
 def capacity_for_gpus_alone(search: Search) -> CapacityIndex:

@@ -125,6 +125,8 @@ class Consolidator:
                 for unit in self._candidates.movable(pool=pool, projected=projected)
                 if unit.uid not in stay and unit.cost <= self._budget.gpu_seconds
             ]
+            if not candidates:
+                return None
             movers = least_victims(
                 simulation=simulation, candidates=candidates, split=lambda unit, _: (unit,)
             )

@@ -42,6 +42,7 @@ class GangRepair:
         unmet_demand: records the gangs that stay broken.
         queues: queues by name.
         now: time of the cycle.
+        explains: False if only repairs count, and not why a gang stays broken.
     """
 
     def __init__(
@@ -55,7 +56,9 @@ class GangRepair:
         unmet_demand: UnmetDemand,
         queues: Mapping[str, Queue],
         now: float,
+        explains: bool = True,
     ) -> None:
+        self._explains = explains
         self._projection = projection
         self._placer = placer
         self._resizer = Resizer(projection=projection, placer=placer)
@@ -73,7 +76,8 @@ class GangRepair:
     def repair(self, held: Admitted) -> Placed | Resized | Preemption | Blocked | None:
         """Repair a running gang that lost positions, or answer why it stays broken.
 
-        A surplus gang that backs off stays broken and gets None, because users see only its job.
+        A surplus gang that backs off stays broken and gets None, because users see only its job. So
+        does a gang without slots if answers are not explained.
         """
         gang, view = held.gang, self._projection.current.pools.get(held.pool)
         # 1. Gangs that cannot be repaired now: their pool is gone, or they back off.
@@ -95,7 +99,12 @@ class GangRepair:
         nomination = self._projection.nomination(gang)
         if nomination is not None:
             self._projection.release(nomination)
-        nodes = self._placer.find(gang=gang, pool=held.pool, pods=held.size, kept=held.survivors)
+        find = self._placer.find if self._explains else self._placer.try_find
+        nodes = find(gang=gang, pool=held.pool, pods=held.size, kept=held.survivors)
+        if nodes is None:
+            if nomination is not None:
+                self._projection.nominate(nomination)
+            return None
         if isinstance(nodes, Rejection):
             return self._not_repaired(held=held, rejection=nodes, nomination=nomination)
         if nomination is not None and tuple(nodes) != nomination.nodes:

@@ -39,6 +39,9 @@ MAX_EXACT_TRIALS: Final = 3000
 MAX_EXCHANGES: Final = 300
 """Exchanges tried, all domains together. It bounds the time of a decision."""
 
+MAX_UNBOUNDED_SCOPES: Final = 8
+"""Domains without a bound that are searched after a set was found. GPUs do not bound pods of
+several roles."""
 MANY_TIMES: Final = 4
 """The second greedy set is abandoned at this multiple of the units of the first one."""
 
@@ -76,8 +79,12 @@ def least_victims(
     everywhere, budget = simulation.search.ids, SearchBudget()
     best: VictimSet | None = None
     # Phases 1 to 4 for each domain, the lowest bound first.
+    unbounded = 0
     for scope in scopes(simulation=simulation, candidates=candidates, split=split):
         if best is not None and scope.floor >= best.cost:
+            break
+        unbounded += best is not None and not scope.floor
+        if unbounded > MAX_UNBOUNDED_SCOPES:
             break
         best = _in_scope(simulation=simulation, scope=scope, best=best, budget=budget)
     if best is None:

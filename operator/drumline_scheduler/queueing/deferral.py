@@ -38,7 +38,7 @@ from drumline_scheduler.queueing.pending_gangs import GroupKey, PendingGangs
 from drumline_scheduler.queueing.search_costs import cost_of
 from drumline_scheduler.rejections import Rejection
 
-TRY_BUDGET: Final = 32
+TRY_BUDGET: Final = 24
 """Units that one namespace may use in a cycle of the operator."""
 NAMESPACES: Final = 4
 """Namespaces whose whole budgets fit into one cycle. More of them take turns."""
@@ -101,6 +101,7 @@ def deferred_gangs(
     now: float,
     begun: Collection[GroupKey] = (),
     passed: Collection[str] | None = None,
+    beside: int = 0,
 ) -> Deferral:
     """Return the gangs that a cycle does not try. O(classes + individual gangs).
 
@@ -114,6 +115,8 @@ def deferred_gangs(
         now: time of the cycle.
         begun: groups with gangs that run. Their waiting gangs start alone.
         passed: uids of the only gangs that may be deferred. None: any gang.
+        beside: units of each try for what the policy adds to it. They count only in the budget of
+            all namespaces together.
     """
     # 1. Cost of all kinds by namespace. Most namespaces stay within their budget.
     kinds: dict[str, list[_Kind]] = defaultdict(list)
@@ -123,7 +126,7 @@ def deferred_gangs(
             more = more if may_preempt(gang) else 0
             kinds[gang.namespace].append(replace(kind, cost=kind.cost + more) if more else kind)
     costly = sum(kind.cost for line in kinds.values() for kind in line if kind.cost > COSTLY)
-    total = sum(map(_units, kinds.values()))
+    total = sum(_units(line) + beside * len(line) for line in kinds.values())
     is_crowded = any(_units(line) > budget for line in kinds.values())
     if costly <= budget and total <= NAMESPACES * budget and not is_crowded:
         return NONE_DEFERRED
@@ -145,7 +148,7 @@ def deferred_gangs(
         namespace: [kind for kind in line if kind.uid not in out]
         for namespace, line in kinds.items()
     }
-    late = _late_of_all(tried, budget=NAMESPACES * budget, turn=turn, always=always)
+    late = _late_of_all(tried, budget=NAMESPACES * budget, turn=turn, always=always, beside=beside)
     deferred += late
     # 4. The longest deferred first: the next cycle uses this order. Namespaces of which a kind is
     # tried stand behind all others, so these come next.
@@ -255,6 +258,7 @@ def _late_of_all(
     budget: int,
     turn: Mapping[str, int],
     always: Collection[int],
+    beside: int,
 ) -> list[_Kind]:
     """Return the kinds for which the budget of all namespaces does not suffice.
 
@@ -268,7 +272,12 @@ def _late_of_all(
         budget: units for all of them.
         turn: position in the order of the kinds that were deferred longest.
         always: numbers of classes that are always tried.
+        beside: units of each try beside the cost of its kind.
     """
+    lines = {
+        namespace: [replace(kind, cost=kind.cost + beside) for kind in line]
+        for namespace, line in lines.items()
+    }
     used = sum(map(_units, lines.values()))
     if used <= budget:
         return []

@@ -51,6 +51,8 @@ RESERVED_FOR: Final = frozenset(
 MOST_ENDS: Final = 1024
 """Expected ends after which a cycle of the operator makes no further reservation for gangs of a
 namespace. A walk and the way back count twice."""
+_NAMESPACES: Final = 3
+"""Namespaces whose whole budgets of ends fit into one cycle. Others have no reservation then."""
 
 
 class Reservations:
@@ -61,7 +63,8 @@ class Reservations:
         running: gangs that hold nodes.
         policy: queueing rule and its limits.
         now: Unix time in seconds.
-        most_ends: expected ends for gangs of one namespace. None: no limit.
+        most_ends: expected ends for gangs of one namespace; three times as many for all. None: no
+            limit.
     """
 
     def __init__(
@@ -124,8 +127,7 @@ class Reservations:
             for request in requests
         ]
         made, namespace = None, requests[0].gang.namespace
-        may_walk = self._most_ends is None or self._walked[namespace] < self._most_ends
-        if may_walk and all(request.pools for request in open_requests):
+        if self._may_walk(namespace) and all(request.pools for request in open_requests):
             plan = self._current()
             before = plan.walked
             made = plan.reserve(open_requests)
@@ -135,6 +137,12 @@ class Reservations:
             return
         self._by_pool.update({placement.pool for placement in made.placements})
         self._full = all(self._by_pool[p] >= self._most for p in self._projection.current.pools)
+
+    def _may_walk(self, namespace: str) -> bool:
+        most = self._most_ends
+        return most is None or (
+            self._walked[namespace] < most and self._walked.total() < _NAMESPACES * most
+        )
 
     def spare(self, *, gang: Gang, pool: str, nodes: Sequence[str]) -> list[str] | Rejection:
         """Return slots in which a gang delays no reservation, or the rejection of the gang.

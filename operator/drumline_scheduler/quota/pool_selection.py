@@ -14,7 +14,7 @@ then by name.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 from drumline_api.resource_names import is_device, is_network_device
@@ -43,6 +43,8 @@ class PoolSelector:
         """Rejections because of devices, by pools, devices and GPUs of a gang."""
         self._selected: dict[int, tuple[Gang, Queue, tuple[str, ...]]] = {}
         """Usable pools by identity of a gang, which is asked about several times in a row."""
+        self._devices: dict[int, tuple[Gang, tuple[str, ...]]] = {}
+        """Devices by identity of a gang."""
 
     def select(self, *, gang: Gang, queue: Queue) -> tuple[str, ...] | Rejection:
         """Return the names of the pools to try, in order, or the rejection if there are none."""
@@ -53,14 +55,15 @@ class PoolSelector:
         is_surplus = bool(gang.surplus_of)
         key = (
             *(queue.name, names, gang.pool, gang.partition, gang.price_rule, is_surplus),
-            _devices(gang),
+            self._devices_of(gang),
         )
         if key not in self._open:
             usable = self._usable(gang, queue=queue)
             accepted = [
                 pool
                 for pool in usable
-                if not uncharged_devices(gang, pool) and accepts(pool, gang=gang, queue=queue)
+                if not _uncharged(self._devices_of(gang), pool=pool)
+                and accepts(pool, gang=gang, queue=queue)
             ]
             if not names:
                 accepted.sort(key=lambda pool: turn_of(pool, gang=gang, queue=queue))
@@ -80,7 +83,7 @@ class PoolSelector:
             pool: name of the pool.
         """
         known = self._pools.get(pool)
-        if known is None or uncharged_devices(gang, known):
+        if known is None or _uncharged(self._devices_of(gang), pool=known):
             return False
         return accepts(known, gang=gang, queue=queue)
 
@@ -95,6 +98,12 @@ class PoolSelector:
         )
         return all(len(kinds - {""}) < 2 for kinds in (resources, models))
 
+    def _devices_of(self, gang: Gang) -> tuple[str, ...]:
+        known = self._devices.get(id(gang))
+        if known is None or known[0] is not gang:
+            known = self._devices[id(gang)] = (gang, _devices(gang))
+        return known[1]
+
     def _usable(self, gang: Gang, *, queue: Queue) -> list[Pool]:
         """Return the pools that a gang names, or all, in which its queue has quota."""
         order = requested_pools(gang) or sorted(queue.nominal)
@@ -106,10 +115,11 @@ class PoolSelector:
         # The most specific reason first: devices, type and price, missing pools, partitions, quota.
         usable = self._usable(gang, queue=queue)
         if usable:
-            key = (tuple(pool.name for pool in usable), _devices(gang), gang.gpus)
+            devices = self._devices_of(gang)
+            key = (tuple(pool.name for pool in usable), devices, gang.gpus)
             if key in self._not_allowed:
                 return self._not_allowed[key]
-            charged = [pool for pool in usable if not uncharged_devices(gang, pool)]
+            charged = [pool for pool in usable if not _uncharged(devices, pool=pool)]
             if not charged:
                 return self._not_allowed.setdefault(key, _not_allowed(gang, usable))
             return not_accepted(charged, gang=gang, queue=queue)
@@ -143,7 +153,10 @@ def uncharged_devices(gang: Gang, pool: Pool) -> tuple[str, ...]:
 
     The pool's own GPUs count in the quota. Another name of the same chips would not.
     """
-    devices = _devices(gang)
+    return _uncharged(_devices(gang), pool=pool)
+
+
+def _uncharged(devices: Sequence[str], *, pool: Pool) -> tuple[str, ...]:
     if not devices:
         return ()
     counted = {pool.gpu_resource, *pool.partitions} if pool.partitions else set[str]()

@@ -120,6 +120,10 @@ class UnmetDemand:
         for pool in pools:
             self._first.setdefault((pool,), (gang.key, BlockReason.NOT_TRIED))
 
+    def holds(self, pools: Iterable[str]) -> bool:
+        """Return whether every gang of these pools is behind a blocking one."""
+        return all((pool,) in self._first for pool in pools)
+
     def wants(self, *, gang: Gang, pool: str) -> bool:
         """Return whether a running gang would grow into unmet demand."""
         return (

@@ -2,8 +2,46 @@
 
 from __future__ import annotations
 
-from drumline_scheduler import Role, Slice
+from random import Random
+
+import numpy as np
+import pytest
+
+from drumline_scheduler import Pool, Role, Slice
+from drumline_scheduler.placement.slicing import Anchor, SliceLevel, SliceRooms, whole_slices
+from drumline_scheduler.placement.topology import build_tree
 from tests.unit.scheduler.builders import cluster, gang, node, pod, run
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_rooms_with_more_slots_are_those_of_a_new_count(seed: int) -> None:
+    """Nested slices, anchors and nodes without labels, drawn at random."""
+    dice = Random(seed)
+    labels = [
+        tuple(f"{part}{dice.randrange(2)}" if dice.random() < 0.9 else "" for part in "br")
+        for _ in range(dice.randint(1, 6))
+    ]
+    nodes = [node(f"n{index}", *place) for index, place in enumerate(labels)]
+    tree = build_tree(pool=Pool(name="h100", levels=("block", "rack")), nodes=nodes)
+    by_node = np.array([dice.randrange(5) for _ in nodes])
+    outer = SliceLevel(depth=1, pods=dice.choice([2, 4]))
+    levels = dice.choice([(), (outer,), (outer, SliceLevel(depth=2, pods=2))])
+    drawn = (dice.randrange(3), dice.randrange(6), dice.randrange(1, 4))
+    anchors = [
+        Anchor(depth=drawn[0], identity=drawn[1] % len(tree.starts[drawn[0]]), pods=drawn[2])
+    ]
+    anchors = anchors if dice.random() < 0.5 else []
+    slots = [tree.sums(depth, by_node) for depth in tree.depths]
+    rooms = SliceRooms(tree=tree, slots=slots, slice_levels=levels, anchors=anchors)
+    for ordinal in range(len(nodes)):
+        added = dice.randrange(6)
+        by_node[ordinal] += added
+        more = [tree.sums(depth, by_node) for depth in tree.depths]
+        counted = whole_slices(tree=tree, slots=more, slice_levels=levels, anchors=anchors)
+        for depth in tree.depths:
+            expected = counted[depth][tree.domain_of[depth][ordinal]]
+            assert rooms.with_more(added, ordinal=ordinal, depth=depth) == expected
+        by_node[ordinal] -= added
 
 
 def test_nodes_of_no_known_rack_hold_no_slice() -> None:

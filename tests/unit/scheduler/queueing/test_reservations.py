@@ -332,3 +332,19 @@ def test_walks_for_one_namespace_end_and_those_for_another_do_not(
     assert set(starts(decide(given))) == {"a/0", "a/1", "b/0"}
     bounded = decide(replace(given, try_budget=100))
     assert set(starts(bounded)) == {"a/0", "b/0"}
+
+
+def test_walks_for_many_namespaces_end_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of them share the ends of three namespaces."""
+    monkeypatch.setattr(cycle_session, "MOST_ENDS", 2)
+    running = [runs(f"r{index}", f"n{index}", left=50.0 + index) for index in range(8)]
+    snapshot = cluster(*racks(count=1, nodes=8), running=running)
+    wanted = [
+        replace(small(f"g{index}", seconds=10.0, at=float(index), nodes=2), key=f"ns-{index}/g")
+        for index in range(6)
+    ]
+    given = CycleInput(snapshot=snapshot, pending=tuple(wanted), policy=BACKFILL, now=NOW)
+    assert len(starts(decide(given))) == 6
+    bounded = starts(decide(replace(given, try_budget=100)))
+    assert set(bounded) < {each.key for each in wanted}
+    assert set(bounded) >= {"ns-0/g", "ns-1/g"}
