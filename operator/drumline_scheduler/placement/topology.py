@@ -57,7 +57,7 @@ class TopologyTree:
     domain_of: tuple[list[int], ...]
     """Id of the node's domain, by depth, then ordinal."""
     ids_of: tuple[Counts, ...]
-    """The same as arrays, by depth."""
+    """These ids as arrays, by depth."""
     leaf_depth: int
     """The deepest depth that still groups nodes. Below it every domain is a single node."""
     suspicion: dict[int, int]

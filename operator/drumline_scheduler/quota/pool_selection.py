@@ -62,7 +62,7 @@ class PoolSelector:
             accepted = [
                 pool
                 for pool in usable
-                if not _uncharged(self._devices_of(gang), pool=pool)
+                if not uncharged_devices(self._devices_of(gang), pool=pool)
                 and accepts(pool, gang=gang, queue=queue)
             ]
             if not names:
@@ -83,7 +83,7 @@ class PoolSelector:
             pool: name of the pool.
         """
         known = self._pools.get(pool)
-        if known is None or _uncharged(self._devices_of(gang), pool=known):
+        if known is None or uncharged_devices(self._devices_of(gang), pool=known):
             return False
         return accepts(known, gang=gang, queue=queue)
 
@@ -101,7 +101,7 @@ class PoolSelector:
     def _devices_of(self, gang: Gang) -> tuple[str, ...]:
         known = self._devices.get(id(gang))
         if known is None or known[0] is not gang:
-            known = self._devices[id(gang)] = (gang, _devices(gang))
+            known = self._devices[id(gang)] = (gang, devices_of(gang))
         return known[1]
 
     def _usable(self, gang: Gang, *, queue: Queue) -> list[Pool]:
@@ -119,9 +119,9 @@ class PoolSelector:
             key = (tuple(pool.name for pool in usable), devices, gang.gpus)
             if key in self._not_allowed:
                 return self._not_allowed[key]
-            charged = [pool for pool in usable if not _uncharged(devices, pool=pool)]
+            charged = [pool for pool in usable if not uncharged_devices(devices, pool=pool)]
             if not charged:
-                return self._not_allowed.setdefault(key, _not_allowed(gang, usable))
+                return self._not_allowed.setdefault(key, _not_allowed(gang, devices, pools=usable))
             return not_accepted(charged, gang=gang, queue=queue)
         known = sorted(self._pools.keys() & set(names or queue.nominal))
         if names and not known:
@@ -148,15 +148,11 @@ def counts_like(gang: Gang, pool: Pool) -> bool:
     return not pool.partitions or gang.pool == pool.name
 
 
-def uncharged_devices(gang: Gang, pool: Pool) -> tuple[str, ...]:
-    """Return the devices that the gang's pods request and that the pool does not allow.
+def uncharged_devices(devices: Sequence[str], *, pool: Pool) -> tuple[str, ...]:
+    """Return the devices that pods request and that a pool does not allow.
 
     The pool's own GPUs count in the quota. Another name of the same chips would not.
     """
-    return _uncharged(_devices(gang), pool=pool)
-
-
-def _uncharged(devices: Sequence[str], *, pool: Pool) -> tuple[str, ...]:
     if not devices:
         return ()
     counted = {pool.gpu_resource, *pool.partitions} if pool.partitions else set[str]()
@@ -167,7 +163,8 @@ def _uncharged(devices: Sequence[str], *, pool: Pool) -> tuple[str, ...]:
     )
 
 
-def _devices(gang: Gang) -> tuple[str, ...]:
+def devices_of(gang: Gang) -> tuple[str, ...]:
+    """Return the names of the devices that any pod of a gang requests, sorted."""
     if not (gang.roles or gang.per_pod.extended):
         return ()
     pods = (gang.per_pod, *(role.per_pod for role in gang.roles))
@@ -180,9 +177,8 @@ def _devices_among(names: frozenset[str]) -> tuple[str, ...]:
     return tuple(sorted(filter(is_device, names)))
 
 
-def _not_allowed(gang: Gang, pools: list[Pool]) -> Rejection:
-    devices = {pool.name: uncharged_devices(gang, pool) for pool in pools}
-    name, pool = min((each[0], pool) for pool, each in devices.items())
+def _not_allowed(gang: Gang, devices: Sequence[str], *, pools: list[Pool]) -> Rejection:
+    name, pool = min((uncharged_devices(devices, pool=each)[0], each.name) for each in pools)
     return Rejection(
         reason=BlockReason.RESOURCE_NOT_ALLOWED,
         message=f"resources: no quota counts {name}, and pool {pool} does not allow it: ask for"

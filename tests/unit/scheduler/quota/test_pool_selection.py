@@ -8,7 +8,7 @@ import pytest
 
 from drumline_scheduler import BlockReason, Gang, Queue, Remedy, RemedyKind, Snapshot
 from drumline_scheduler.model import Pool, Role
-from drumline_scheduler.quota.pool_selection import uncharged_devices
+from drumline_scheduler.quota.pool_selection import devices_of, uncharged_devices
 from tests.texts import missing
 from tests.unit.scheduler.builders import cluster, gang, node, pod, queue, room, run
 
@@ -192,6 +192,7 @@ def test_parts_of_gpus_are_charged_and_a_second_name_of_whole_ones_is_not() -> N
     plain = replace(pool, partitions=(), parts_per_gpu=1)
     job = gang("g", pool="a", partition=half)
     asks = replace(job, per_pod=pod(1, extended=((half, 1),)))
-    assert uncharged_devices(asks, pool) == ()
-    assert uncharged_devices(asks, plain) == (half,)
-    assert uncharged_devices(replace(job, per_pod=pod(extended=((whole, 1),))), plain) == (whole,)
+    assert uncharged_devices(devices_of(asks), pool=pool) == ()
+    assert uncharged_devices(devices_of(asks), pool=plain) == (half,)
+    other = replace(job, per_pod=pod(extended=((whole, 1),)))
+    assert uncharged_devices(devices_of(other), pool=plain) == (whole,)
