@@ -189,7 +189,7 @@ def _deferral(cycle: CycleInput, *, pending: PendingGangs) -> Deferral:
         return NONE_DEFERRED
     queues = {queue.name: queue for queue in cycle.snapshot.queues}
     preempting = {name for name, each in queues.items() if each.preemption != PreemptionRule()}
-    access = QueueAccess(queues)
+    access, runs = QueueAccess(queues), bool(cycle.snapshot.admitted)
     return deferred_gangs(
         pending,
         budget=cycle.try_budget,
@@ -197,13 +197,15 @@ def _deferral(cycle: CycleInput, *, pending: PendingGangs) -> Deferral:
         tries=[each.uid for each in cycle.snapshot.asked],
         may_start=lambda gang: access.rejection(gang) is None,
         may_preempt=lambda gang: (
-            (gang.queue in preempting or bool(gang.override)) and gang.preempts
+            runs and (gang.queue in preempting or bool(gang.override)) and gang.preempts
         ),
         now=cycle.now,
         begun=running_groups(cycle.snapshot.admitted),
         passed=cycle.passed if cycle.policy.waiting is WaitingRule.STRICT else None,
-        # Reservations and moves are searched for each gang that does not fit.
-        beside=(cycle.policy.waiting is WaitingRule.BACKFILL) + (cycle.policy.moves is not None),
+        # Reservations or moves are searched for each gang that does not fit.
+        beside=int(
+            runs and (cycle.policy.waiting is WaitingRule.BACKFILL or bool(cycle.policy.moves))
+        ),
     )
 
 

@@ -122,7 +122,7 @@ def crowds(count: int, *, each: int = TRY_BUDGET) -> list[Gang]:
 
 
 def test_many_namespaces_share_half_of_the_budget_under_the_strict_rule() -> None:
-    pending = crowds(20)
+    pending = crowds(30)
     made = cycles(pending, count=10, policy=STRICT)
     known = [0, *(len(each.known) for each in made)]
     assert all(

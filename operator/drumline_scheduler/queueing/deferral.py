@@ -40,7 +40,7 @@ from drumline_scheduler.rejections import Rejection
 
 TRY_BUDGET: Final = 24
 """Units that one namespace may use in a cycle of the operator."""
-NAMESPACES: Final = 4
+NAMESPACES: Final = 5
 """Namespaces whose whole budgets fit into one cycle. More of them take turns."""
 COSTLY: Final = 4
 """Cost above which a kind counts for the budget of all namespaces together."""
