@@ -29,7 +29,12 @@ from drumline_scheduler.preemption.consolidation import Consolidator
 from drumline_scheduler.preemption.preemptor import Preemptor
 from drumline_scheduler.preemption.relocation import MoveAllowance
 from drumline_scheduler.preemption.repair import GangRepair
-from drumline_scheduler.queueing.deferral import NONE_DEFERRED, Deferral, deferred_gangs
+from drumline_scheduler.queueing.deferral import (
+    FEW_VICTIMS,
+    NONE_DEFERRED,
+    Deferral,
+    deferred_gangs,
+)
 from drumline_scheduler.queueing.groups import GangGroups, running_groups
 from drumline_scheduler.queueing.kept_rejections import RejectionStore
 from drumline_scheduler.queueing.pending_gangs import PendingGangs
@@ -189,7 +194,9 @@ def _deferral(cycle: CycleInput, *, pending: PendingGangs) -> Deferral:
         return NONE_DEFERRED
     queues = {queue.name: queue for queue in cycle.snapshot.queues}
     preempting = {name for name, each in queues.items() if each.preemption != PreemptionRule()}
-    access, runs = QueueAccess(queues), bool(cycle.snapshot.admitted)
+    access = QueueAccess(queues)
+    admitted = cycle.snapshot.admitted
+    has_victims = sum(not held.is_foreign for held in admitted) > FEW_VICTIMS
     return deferred_gangs(
         pending,
         budget=cycle.try_budget,
@@ -197,14 +204,15 @@ def _deferral(cycle: CycleInput, *, pending: PendingGangs) -> Deferral:
         tries=[each.uid for each in cycle.snapshot.asked],
         may_start=lambda gang: access.rejection(gang) is None,
         may_preempt=lambda gang: (
-            runs and (gang.queue in preempting or bool(gang.override)) and gang.preempts
+            has_victims and (gang.queue in preempting or bool(gang.override)) and gang.preempts
         ),
         now=cycle.now,
         begun=running_groups(cycle.snapshot.admitted),
         passed=cycle.passed if cycle.policy.waiting is WaitingRule.STRICT else None,
         # Reservations or moves are searched for each gang that does not fit.
         beside=int(
-            runs and (cycle.policy.waiting is WaitingRule.BACKFILL or bool(cycle.policy.moves))
+            bool(admitted)
+            and (cycle.policy.waiting is WaitingRule.BACKFILL or cycle.policy.moves is not None)
         ),
     )
 

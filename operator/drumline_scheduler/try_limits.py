@@ -117,9 +117,9 @@ class TryLimits:
         if not any(pools.values()):
             return None
         namespace = gangs[0].namespace
-        lines = {namespace: budget, _OF_ALL: NAMESPACES * budget}
-        if cost > COSTLY:
-            lines[_COSTLY_OF_ALL] = budget
+        # One costly gang is tried whatever its cost. It leaves the budget of the others alone.
+        shared = {_COSTLY_OF_ALL: budget} if cost > COSTLY else {_OF_ALL: NAMESPACES * budget}
+        lines = {namespace: budget, **shared}
         if all(
             not self._used[line] or self._used[line] + cost <= most for line, most in lines.items()
         ):

@@ -136,6 +136,14 @@ def test_a_namespace_with_few_kinds_waits_for_no_crowd() -> None:
         assert not {gang.key for gang in late} & not_tried(decisions)
 
 
+def test_namespaces_with_one_kind_each_are_tried_within_two_cycles() -> None:
+    """Each cycle tries those first that the cycle before put off."""
+    pending = crowds(NAMESPACES * TRY_BUDGET * 3 // 2, each=1)
+    before, after = cycles(pending, count=2)
+    assert not_tried(before)
+    assert not not_tried(before) & not_tried(after)
+
+
 @pytest.mark.parametrize("first", ["a-first", "z-last"])
 def test_all_kinds_of_a_larger_namespace_are_tried_in_the_second_cycle(first: str) -> None:
     count = NAMESPACES * TRY_BUDGET // 3 + 1
@@ -286,6 +294,15 @@ def test_under_the_strict_rule_no_gang_passes_one_that_was_not_tried() -> None:
     assert answers[fits.uid].reason is BlockReason.BEHIND_HIGHER_PRIORITY
     assert set(answers[fits.uid].blockers) <= not_tried(first)
     assert {each.uid for each in second.placed} == {fits.uid}
+
+
+def test_under_the_strict_rule_a_costly_gang_leaves_the_budget_of_others() -> None:
+    roles = tuple(Role(name=f"r{i}", pods=11, per_pod=pod(10_000)) for i in range(2))
+    costly = gang("costly", key="crowd/costly", nodes=9999, roles=roles, per_pod=pod(10_000))
+    modest = gang("modest", key="other/modest", per_pod=pod(10_001), at=1e6)
+    assert cost_of(costly) > NAMESPACES * TRY_BUDGET // 2
+    (decisions,) = cycles([costly, modest], count=1, policy=STRICT)
+    assert not not_tried(decisions)
 
 
 def test_under_the_strict_rule_groups_with_a_member_that_no_pool_takes_cost_no_search() -> None:

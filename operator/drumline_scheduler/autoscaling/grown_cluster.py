@@ -24,7 +24,7 @@ Decide = Callable[[CycleInput], Decisions]
 """Decides a cycle."""
 _TRY_UNITS: Final = 64
 """Units of the tries for the fewest new nodes of one gang."""
-_LEAST_TRIES: Final = 6
+_LEAST_TRIES: Final = 4
 """Number of such tries of a costly gang."""
 _MOST_KEPT: Final = 256
 """Nodes of an offer that are kept after a try in which they did not help."""

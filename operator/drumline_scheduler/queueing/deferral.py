@@ -40,12 +40,14 @@ from drumline_scheduler.rejections import Rejection
 
 TRY_BUDGET: Final = 24
 """Units that one namespace may use in a cycle of the operator."""
-NAMESPACES: Final = 5
+NAMESPACES: Final = 6
 """Namespaces whose whole budgets fit into one cycle. More of them take turns."""
 COSTLY: Final = 4
 """Cost above which a kind counts for the budget of all namespaces together."""
 _PREEMPTION_UNITS: Final = 2
 """For a gang of a queue that may preempt: its victims are searched."""
+FEW_VICTIMS: Final = 8
+"""Running gangs up to which a search for victims costs nothing beside the search for places."""
 _GROUP_SEARCHES: Final = 4
 """Searches for victims that count for a group. Others cost little: most victims are fixed."""
 
@@ -281,7 +283,7 @@ def _late_of_all(
     used = sum(map(_units, lines.values()))
     if used <= budget:
         return []
-    small, used = _smallest(lines.values(), budget=budget // 4)
+    small, used = _smallest(lines.values(), budget=budget // 4, turn=turn)
     namespace_of = {kind.uid: namespace for namespace, line in lines.items() for kind in line}
     kinds = sorted((kind for line in lines.values() for kind in line), key=lambda kind: kind.key)
     kinds = [each for each in kinds if each.number not in always and each.uid not in small]
@@ -298,11 +300,25 @@ def _late_of_all(
     return rest[tried:]
 
 
-def _smallest(lines: Iterable[Sequence[_Kind]], *, budget: int) -> tuple[set[str], int]:
-    """Return the uids of the kinds of the smallest namespaces that fit, and their units."""
+def _smallest(
+    lines: Iterable[Sequence[_Kind]], *, budget: int, turn: Mapping[str, int]
+) -> tuple[set[str], int]:
+    """Return the uids of the kinds of the smallest namespaces that fit, and their units.
+
+    Of namespaces with equal units, those with deferred kinds come first.
+    """
     used, uids = 0, set[str]()
-    ranked = [(_units(line), min(kind.key for kind in line), line) for line in lines if line]
-    for units, _, line in sorted(ranked, key=lambda each: each[:2]):
+    ranked = [
+        (
+            _units(line),
+            turn.keys().isdisjoint(kind.uid for kind in line),
+            min(kind.key for kind in line),
+            line,
+        )
+        for line in lines
+        if line
+    ]
+    for units, _, _, line in sorted(ranked, key=lambda each: each[:3]):
         if used + units > budget:
             break
         used += units
