@@ -103,7 +103,9 @@ class ReservationPlan:
             following = walked + (1 << walked // _ENDS_OF_A_STRIDE)
             ceiling.move(timeline=timeline, start=start)
             # 2. All gangs must fit, and may take nothing that an earlier reservation needs later.
-            placements = _place_all(requests=requests, cluster=timeline.cluster)
+            placements = _place_all(
+                requests=requests, cluster=timeline.cluster, start=start, later=ceiling.later
+            )
             if placements is None or not _add_to(
                 placements=placements, start=start, reserved=self.reserved
             ):
@@ -238,7 +240,8 @@ class CapacityCeiling:
         self._by_start = sorted(plan.reserved, key=_start_of)
         self._pools = sorted({pool for request in requests for pool in request.pools})
         self._length = max(_length(request.gang) for request in requests)
-        self._later: list[PlannedReservation] = []
+        self.later: list[PlannedReservation] = []
+        """Reservations that start during the runtime of these gangs, by start."""
 
     def move(self, *, timeline: Timeline, start: float) -> None:
         """Limit the timeline to what is free during the whole runtime of gangs that start then."""
@@ -246,9 +249,9 @@ class CapacityCeiling:
         later = [reservation for reservation in self._by_start if start < reservation.start < end]
         # Starts drop out at the front and come in at the back, so these
         # two checks compare the lists.
-        if len(later) == len(self._later) and later[:1] == self._later[:1]:
+        if len(later) == len(self.later) and later[:1] == self.later[:1]:
             return
-        self._later = later
+        self.later = later
         timeline.lift()
         for pool in self._pools if later else ():
             timeline.limit(
@@ -283,13 +286,32 @@ def _earliest(*, timeline: Timeline, requests: Sequence[ReservationRequest]) -> 
 
 
 def _place_all(
-    *, requests: Sequence[ReservationRequest], cluster: ClusterView
+    *,
+    requests: Sequence[ReservationRequest],
+    cluster: ClusterView,
+    start: float,
+    later: Sequence[PlannedReservation],
 ) -> tuple[GangPlacement, ...] | None:
-    """Return slots for all requests together. The view is unchanged afterwards."""
+    """Return slots for all requests together. The view is unchanged afterwards.
+
+    Args:
+        requests: gangs that start together.
+        cluster: the view at their start, limited to what later reservations leave free.
+        start: time of their start.
+        later: reservations that start while they run.
+    """
     placements: list[GangPlacement] = []
     undos: list[Undo] = []
     for request in requests:
-        placement = _placement_of(request=request, cluster=cluster)
+        end = start + _length(request.gang)
+        placement = next(
+            (
+                each
+                for each in _placements_of(request=request, cluster=cluster)
+                if all(each.fits(other.cluster) for other in later if other.start < end)
+            ),
+            None,
+        )
         if placement is None:
             break
         placements.append(placement)
@@ -300,15 +322,15 @@ def _place_all(
     return tuple(placements) if len(placements) == len(requests) else None
 
 
-def _placement_of(*, request: ReservationRequest, cluster: ClusterView) -> GangPlacement | None:
+def _placements_of(*, request: ReservationRequest, cluster: ClusterView) -> Iterator[GangPlacement]:
+    """Yield slots in each pool that has some. Later reservations may need the quota of a pool."""
     gang, size = request.gang, request.gang.legal_sizes[0]
     for pool in request.pools:
         if cluster.quota.has_room(gang=gang, pool=pool, size=size):
             search = cluster.search(gang=gang, pool=pool, pods=size)
             nodes = None if isinstance(search, Rejection) else search.find()
             if nodes is not None:
-                return GangPlacement(gang=gang, pool=pool, nodes=tuple(nodes))
-    return None
+                yield GangPlacement(gang=gang, pool=pool, nodes=tuple(nodes))
 
 
 def _add_to(

@@ -318,6 +318,26 @@ def test_who_lets_another_start_first_has_taken_nothing_of_the_plan() -> None:
     assert (started(decisions), starts(decisions)) == (["entitled"], {"whole-node": NOW + 90})
 
 
+def test_a_reservation_uses_the_pool_that_leaves_later_ones_their_quota() -> None:
+    """In pool a there is room and quota until the first gang starts, in pool b from 50 s on."""
+    queues = (Queue(name="x", nominal={"a": 7, "b": 9}),)
+    nodes = [node(name, "r", gpus=4, pool="a") for name in ("a0", "a1")]
+    nodes.append(node("b0", "r", gpus=2, pool="b"))
+    running = [
+        replace(runs("on-a0", "a0", left=100, gpus=4, queue="x"), pool="a"),
+        replace(runs("on-b0", "b0", left=50, gpus=2, queue="x"), pool="b"),
+    ]
+    snapshot = cluster(*nodes, queues=queues, pools=("a", "b"), running=running)
+    large = gang("large", nodes=6, queue="x", priority=9, pool="a")
+    either = gang("either", nodes=2, queue="x", at=1, pools=("a", "b"))
+    either = replace(either, max_runtime_seconds=1000.0)
+    decisions = run(snapshot, large, either, policy=BACKFILL, now=NOW)
+    assert (started(decisions), starts(decisions)) == (
+        [],
+        {"large": NOW + 100, "either": NOW + 50},
+    )
+
+
 def test_walks_for_one_namespace_end_and_those_for_another_do_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
