@@ -290,7 +290,7 @@ def _denied(
                 # Its reason may be of another pool; who was asked before a start had no room here.
                 mine = turn[gang.uid]
                 judged = [each for each in judged if turn.get(each.gang.uid, mine) < mine]
-            violations += _takers(gang=gang, after=after, starts=judged)
+            violations += _takers(gang=gang, after=after, starts=starts, judged=judged)
         behind.add(gang.queue)
     return violations
 
@@ -311,18 +311,24 @@ def _may_use(*, gang: Gang, shares: QueueShares, pool: Pool) -> bool:
     )
 
 
-def _takers(*, gang: Gang, after: QueueShares, starts: Sequence[_Start]) -> list[str]:
+def _takers(
+    *, gang: Gang, after: QueueShares, starts: Sequence[_Start], judged: Sequence[_Start]
+) -> list[str]:
+    """Those of the judged starts that borrow, when they start, what the gang is entitled to."""
     mine = after.holding(gang.queue, gang.gpus)
     if any(mine.borrowed(branch) for branch in after.way(gang.queue)[:-1]):
         return []
     if mine.problem(gang.queue, before=after) is None:
         return []
     way, violations = after.way(gang.queue), list[str]()
-    for start in starts:
+    for start in judged:
+        then = after
+        for later in starts[starts.index(start) + 1 :]:
+            then = then.holding(later.gang.queue, -later.gpus)
         off = [branch for branch in after.way(start.gang.queue) if branch not in way]
         without = after.holding(start.gang.queue, -start.gpus)
         with_it = without.holding(gang.queue, gang.gpus)
-        borrows = bool(off) and after.borrowed(off[-1]) > 0
+        borrows = bool(off) and then.borrowed(off[-1]) > 0
         if borrows and start.gpus and with_it.problem(gang.queue, before=without) is None:
             violations.append(f"{start.gang.key} borrows what {gang.key} is entitled to")
     return violations
