@@ -259,7 +259,7 @@ class Judge:
     def _cheapest(self, gang: Gang) -> tuple[Admitted, ...] | None:
         """The lawful victims that cost least in the first pool that has any, by trying all sets."""
         queue, delay = self._queue(gang), self.world.policy.preemption_delay_seconds
-        if queue is None or self.world.now < gang.queued_at + delay:
+        if queue is None or gang.refusal or self.world.now < gang.queued_at + delay:
             return None
         result: list[tuple[float, tuple[Admitted, ...]]] = []
         for pool in self.pools(gang):

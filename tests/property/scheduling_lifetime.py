@@ -29,6 +29,7 @@ from drumline_scheduler import (
     WaitingRule,
     decide,
 )
+from drumline_scheduler.preemption.pauses import pause_of
 from drumline_scheduler.resources import NOTHING
 from tests.property.scheduling_checks import judged
 from tests.property.scheduling_worlds import DRAWN, NOW, Feature, World, bound, some_gang, world
@@ -64,6 +65,8 @@ class Life:
         """What gangs hold beside their places: pods that have not ended yet."""
         self.in_doubt: list[Admitted] = []
         """Gangs whose start was written, though the answer got lost."""
+        self.preempted: dict[str, list[float]] = {}
+        """Times at which gangs left for others, by uid."""
         self.clock = NOW
         self.count = 0
         self.policy = self._policy()
@@ -112,7 +115,7 @@ class Life:
         """One cycle, judged and carried out."""
         asked = World(
             snapshot=self.snapshot(),
-            pending=tuple(self.pending),
+            pending=tuple(map(self._pausing, self.pending)),
             policy=self.policy,
             now=self.clock,
         )
@@ -337,8 +340,15 @@ class Life:
         del self.held[held.gang.uid]
         self._run_on(held, range(len(held.assignment)))
         places = tuple(name for _, name in sorted(held.nominated.items()))
+        if not places:  # a move is no preemption
+            self.preempted.setdefault(held.gang.uid, []).append(self.clock)
         pool = (held.nominated_pool or held.pool) if places else ""
         self.pending.append(replace(held.gang, nominated=places, nominated_pool=pool))
+
+    def _pausing(self, gang: Gang) -> Gang:
+        """The gang as the operator shows it: one that was preempted often evicts nobody."""
+        pause = pause_of(self.preempted.get(gang.uid, ()), now=self.clock)
+        return replace(gang, refusal=pause) if pause else gang
 
     def _give_places_up(self, held: Admitted) -> None:
         self._run_on(held, held.giving_up)

@@ -88,3 +88,15 @@ def test_a_reclaim_counts_a_gang_that_is_about_to_move_as_one_that_stays() -> No
 def test_a_rejection_is_the_same_where_a_node_has_no_room_for_a_pod_that_must_go_there() -> None:
     """Its figures came from an index that had not read the last changes."""
     Life(1710).live(30)
+
+
+@pytest.mark.parametrize(
+    "seed",
+    [
+        pytest.param(60_006_070, id="a later reservation needs the quota of the first pool"),
+        pytest.param(60_008_689, id="two gangs evict each other while others borrow"),
+        pytest.param(61_001_533, id="a gang borrows after the one that is blamed"),
+    ],
+)
+def test_lives_that_went_wrong_once_are_right(seed: int) -> None:
+    Life(seed).live(EVENTS)

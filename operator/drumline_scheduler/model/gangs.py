@@ -201,9 +201,9 @@ class Gang:
     """False: its priority class has `preemptionPolicy: Never`. It never evicts or moves other
     gangs."""
     refusal: str = ""
-    """Reason why the API server would probably reject its pods, such as a ResourceQuota. '' if no
-    reason is known. Until a start succeeds, the gang gets free capacity only. No gang is evicted or
-    moved for it, and it is not moved itself."""
+    """Reason why the API server would probably reject its pods, such as a ResourceQuota, or why it
+    pauses (`preemption.pauses`). '' if no reason is known. Meanwhile the gang gets free capacity
+    only. No gang is evicted or moved for it, and it is not moved itself."""
     obstacle: Obstacle | None = None
     """Why none of its pods could start anywhere now. It gets no place, not even a free one."""
     sizes: tuple[int, ...] = ()

@@ -24,17 +24,17 @@ gang of a may not reclaim the other one: b borrows nothing then (`_ReclaimedFrom
 A gang with an `Override` may also take jobs of other queues that hold no more than their quota.
 Then only rule 1 applies. `overrides` keeps those queues from taking the GPUs back meanwhile.
 
-So preemption cannot loop (I5). By depth from the root, take the weighted shares of the branches
-there, largest first; then the priorities of the running gangs, highest first. Every preemption
-lowers this potential in lexicographic order. A reclaim lowers it directly below the highest branch
-where it meets the gang's path: the victims' side falls, the gang's side rises at most to the new
-value of the victims' side, no other branch changes, and nothing above rises (rule 2). Any other
-preemption does not raise what is borrowed (rule 2) and replaces lower priorities by a higher one.
-Past use does not change within a cycle and decays slowly between cycles: two queues of equal weight
-preempt each other's gangs of g of a pool's G GPUs at most once in
-`history_seconds x g / (G x history_weight)`. Without rule 2 two queues can preempt each other for
-ever (a test shows it). All this holds for a gang of the size that it requested. `entitlement`
-limits what it may borrow if it starts larger.
+So preemptions alone cannot loop (I5; for the starts between them see `preemption.pauses`). By depth
+from the root, take the weighted shares of the branches there, largest first; then the priorities of
+the running gangs, highest first. Every preemption lowers this potential in lexicographic order. A
+reclaim lowers it directly below the highest branch where it meets the gang's path: the victims'
+side falls, the gang's side rises at most to the new value of the victims' side, no other branch
+changes, and nothing above rises (rule 2). Any other preemption does not raise what is borrowed
+(rule 2) and replaces lower priorities by a higher one. Past use does not change within a cycle and
+decays slowly between cycles: two queues of equal weight preempt each other's gangs of g of a pool's
+G GPUs at most once in `history_seconds x g / (G x history_weight)`. Without rule 2 two queues can
+preempt each other for ever (a test shows it). All this holds for a gang of the size that it
+requested. `entitlement` limits what it may borrow if it starts larger.
 """
 
 from __future__ import annotations

@@ -51,6 +51,7 @@ from drumline.kube.views import PodView
 from drumline.lifecycle.model.chains import Standing
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.roles import role_pod
+from drumline.lifecycle.model.timestamps import parse_timestamp
 from drumline.lifecycle.model.verdict import Verdict
 from drumline.lifecycle.plan.acceptance import is_queued, refusal_for
 from drumline.lifecycle.plan.start_check import failed_start_of
@@ -71,6 +72,7 @@ from drumline_scheduler.model import (
     VolumeReach,
 )
 from drumline_scheduler.placement.gpu_counts import GpuCounts
+from drumline_scheduler.preemption.pauses import pause_of
 from drumline_scheduler.resources import NOTHING, Resources
 
 FIRST_BACKOFF_SECONDS = 10.0
@@ -559,7 +561,7 @@ class SnapshotBuilder:
         return EvictionPermission(preempts, refusal, obstacle)
 
     def _refusal_of(self, job: Job) -> str:
-        """Return why the next start of a job would probably be refused, or ''.
+        """Return why no gang is evicted for a job: its start would be refused, or it pauses; or ''.
 
         A start that only a check refused is checked again after its backoff.
         """
@@ -572,7 +574,10 @@ class SnapshotBuilder:
         failed = job.status.failed_starts or 0
         if failed and (checked is None or failed > checked.failed_starts):
             return failed_start_of(job)
-        return ""
+        times = job.status.preempted_at
+        if times is None or job.status.assignment is not None:
+            return ""
+        return pause_of([parse_timestamp(each) for each in times], now=self._now)
 
     def _leave_out(self, job: Job, error: Exception) -> None:
         """Make the operator's failure at a job its verdict until its spec changes."""

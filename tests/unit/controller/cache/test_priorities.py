@@ -13,6 +13,7 @@ from drumline.controller.nodes.nodes import NodeCache
 from drumline.controller.state.cluster import ClusterCache
 from drumline.controller.state.snapshots import CheckedStart
 from drumline.kube.views import NamespaceView
+from drumline.lifecycle.model.timestamps import timestamp
 from drumline_scheduler.cycle import decide
 from drumline_scheduler.cycle_input import CycleInput
 from drumline_scheduler.decisions import Blocked, BlockReason
@@ -173,6 +174,17 @@ def test_a_job_whose_last_start_failed_evicts_nobody_unless_a_check_found_it(
     assert preempted(state, failedStarts=2, incident="no quota") == expected
     state.scheduling.forget("team", "urgent")
     assert "urgent" not in state.scheduling.checked
+
+
+@pytest.mark.parametrize(
+    ("seconds_ago", "expected"),
+    [((100, 50), ["team/llama"]), ((200, 100, 50), []), ((200, 100, 61), ["team/llama"])],
+)
+def test_a_job_that_was_preempted_often_pauses_before_it_evicts_again(
+    state: ClusterCache, seconds_ago: tuple[int, ...], expected: list[str]
+) -> None:
+    times = [timestamp(NOW - each) for each in seconds_ago]
+    assert preempted(state, preemptedAt=times) == expected
 
 
 TROUBLES = [
