@@ -10,6 +10,7 @@ from typing import Final
 
 from drumline.app.process import YOUNG_OBJECTS
 from drumline.controller.pools.autoscaling import offers_of
+from drumline.controller.scheduler.loop import collect_young
 from drumline.controller.state.cluster import ClusterCache
 from drumline.kube import codec
 from drumline.kube.codec import Undecodable
@@ -185,6 +186,7 @@ class CycleWorld:
         self._deferred, self._passed = decisions.deferred, decisions.passed
         self._known = decisions.known
         self._apply(decisions, given=given)
+        collect_young()
         return took, decisions
 
     def _pending(self) -> list[Gang]:

@@ -16,6 +16,7 @@ cycle follows at once.
 from __future__ import annotations
 
 import asyncio
+import gc
 import time
 from collections import Counter
 from collections.abc import Callable, Generator, Mapping
@@ -70,6 +71,11 @@ Shares decay, and messages whose refresh had to wait are refreshed. A cluster at
 half a percent of one core for it.
 """
 FAILED_CYCLE_SECONDS = 5.0
+YOUNG_OBJECTS_LEFT = 10_000
+"""New objects above which Python looks for circles among them after a cycle (20 ms for 50,000).
+
+Otherwise the next cycle may have to stop for it.
+"""
 _REASONS: Final = frozenset(map(str, BlockReason))
 MISSING_PRIORITY_CLASS = "PriorityClassNotFound"
 
@@ -174,6 +180,7 @@ class SchedulerLoop:
                 self._cycle_cache = CycleCache()  # it may have been left in the middle of a change
                 delay = FAILED_CYCLE_SECONDS
             self.first_cycle_over.set()
+            collect_young()
 
     async def cycle(self) -> float | None:
         """Run one cycle. Return the seconds until the next one is due without an event."""
@@ -381,6 +388,12 @@ def log_cycle(decisions: Decisions, *, decide_seconds: float, started: float) ->
         decide_ms=round(decide_seconds * 1000, 2),
         total_ms=round((time.perf_counter() - started) * 1000, 2),
     )
+
+
+def collect_young() -> None:
+    """Look for circles among new objects between two cycles, if there are many."""
+    if gc.get_count()[0] > YOUNG_OBJECTS_LEFT:
+        gc.collect(0)
 
 
 def next_look(*, settled: bool, retry_in: float | None, waits: bool, took: float) -> float | None:

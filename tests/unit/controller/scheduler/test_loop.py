@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Callable
 from pathlib import Path
 from unittest.mock import AsyncMock, Mock
@@ -19,6 +20,7 @@ from drumline.controller.scheduler.loop import (
     LOOK_FACTOR,
     LOOK_SECONDS,
     RETRY_SECONDS,
+    YOUNG_OBJECTS_LEFT,
     SchedulerLoop,
     next_look,
 )
@@ -299,6 +301,29 @@ async def test_the_first_cycle_is_over_though_it_failed(make_loop: MakeLoop) -> 
     wake.set()
     await loop.first_cycle_over.wait()
     running.cancel()
+
+
+async def test_new_objects_are_looked_through_between_cycles_and_not_in_one(
+    make_loop: MakeLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threshold, objects = gc.get_threshold(), list[object]()
+
+    async def cycle(_loop: SchedulerLoop) -> None:
+        objects.extend([] for _ in range(2 * YOUNG_OBJECTS_LEFT))
+        assert gc.get_count()[0] > YOUNG_OBJECTS_LEFT
+
+    monkeypatch.setattr(SchedulerLoop, "cycle", cycle)
+    wake = asyncio.Event()
+    gc.set_threshold(10 * YOUNG_OBJECTS_LEFT)
+    loop = make_loop(AsyncMock(), Mock(), wake)
+    running = asyncio.create_task(loop.run())
+    try:
+        wake.set()
+        await loop.first_cycle_over.wait()
+        assert gc.get_count()[0] < YOUNG_OBJECTS_LEFT
+    finally:
+        gc.set_threshold(*threshold)
+        running.cancel()
 
 
 async def test_an_exception_in_a_step_that_only_informs_holds_up_no_start(
