@@ -300,7 +300,7 @@ def _admit(
     individual = sorted(session.pending.individual, key=order_key)
     unanswered = [gang for gang in individual if gang.uid not in answers]
     groups = GangGroups(
-        waiting=unanswered, admitted=snapshot.admitted, class_of=session.pending.class_of
+        waiting=unanswered, admitted=snapshot.admitted, costs_of=session.pending.costs_of
     )
     for gang in admission.turns:
         if gang.uid in answers:

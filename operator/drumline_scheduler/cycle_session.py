@@ -98,7 +98,7 @@ class CycleSession:
         if not any(gang.group for gang in nominated):
             return {}
         groups = GangGroups(
-            waiting=nominated, admitted=self.running, class_of=self.pending.class_of
+            waiting=nominated, admitted=self.running, costs_of=self.pending.costs_of
         )
         known = ((gang.uid, groups.group_of(gang)) for gang in nominated)
         return {uid: group.members for uid, group in known if group is not None}
@@ -240,7 +240,7 @@ def _recall_pending(session: CycleSession) -> None:
     if not any(gang.nominated for gang in waiting):
         return
     groups = GangGroups(
-        waiting=waiting, admitted=session.running, class_of=session.pending.class_of
+        waiting=waiting, admitted=session.running, costs_of=session.pending.costs_of
     )
     for gang in waiting:
         group = groups.group_of(gang)

@@ -56,7 +56,7 @@ class TryLimits:
 
     def late(self, gang: Gang) -> Rejection | None:
         """Return the answer to a gang that is not tried in this cycle; None: it is tried."""
-        session, cost = self._session, cost_of(gang)
+        session, cost = self._session, self._session.pending.cost_of(gang)
         if session.try_budget is None or gang.uid in self._yielded:
             return None
         number = session.pending.class_of(gang)

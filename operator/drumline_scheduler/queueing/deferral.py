@@ -35,7 +35,6 @@ from drumline_scheduler.decisions import (
 from drumline_scheduler.model import Gang, OrderKey, order_key
 from drumline_scheduler.queueing.groups import group_cost
 from drumline_scheduler.queueing.pending_gangs import GroupKey, PendingGangs
-from drumline_scheduler.queueing.search_costs import cost_of
 from drumline_scheduler.rejections import Rejection
 
 TRY_BUDGET: Final = 24
@@ -206,7 +205,10 @@ def _kinds(
     in_chains: set[int] = set()
     for number, chain in pending.chains_by_class:
         in_chains.add(number)
-        yield _Kind(key=order_key(chain[0]), cost=cost_of(chain[0]), number=number), chain[0]
+        yield (
+            _Kind(key=order_key(chain[0]), cost=pending.cost_of(chain[0]), number=number),
+            chain[0],
+        )
     for gang in pending.individual:
         if gang.nominated or gang.retry_at > now:
             continue
@@ -215,7 +217,7 @@ def _kinds(
         number = pending.class_of(gang)
         if number not in in_chains:
             in_chains.add(number)
-            yield _Kind(key=order_key(gang), cost=cost_of(gang), number=number), gang
+            yield _Kind(key=order_key(gang), cost=pending.cost_of(gang), number=number), gang
     # A group is tried as a whole, in several orders.
     for key, members in pending.groups:
         gangs = [gang for gang in members if not (gang.nominated or gang.retry_at > now)]
@@ -223,7 +225,7 @@ def _kinds(
             continue
         first, cost = min(gangs, key=order_key), pending.group_costs.get(key)
         if cost is None or len(gangs) < len(members):
-            cost = group_cost(gangs, class_of=pending.class_of)
+            cost = group_cost(gangs, costs=pending.costs_of(gangs))
             if len(gangs) == len(members):
                 pending.group_costs[key] = cost
         yield _Kind(key=order_key(first), cost=cost, group=key), first

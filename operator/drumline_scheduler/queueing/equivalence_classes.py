@@ -13,6 +13,7 @@ from collections.abc import Hashable
 
 from drumline_scheduler.model import Gang
 from drumline_scheduler.placement.resource_axis import requested_names
+from drumline_scheduler.queueing.search_costs import cost_of
 
 
 class EquivalenceClasses:
@@ -26,6 +27,8 @@ class EquivalenceClasses:
         self.capped = capped
         self.examples: list[Gang] = []
         """A gang of each class, by number."""
+        self.costs: list[int] = []
+        """Cost of a search for a gang of each class, by number."""
         self.requested: set[str] = set()
         """Names of the resources that gangs of these classes request beside the plain ones."""
         self._numbers: dict[Hashable, int] = {}
@@ -40,6 +43,7 @@ class EquivalenceClasses:
         number = self._numbers.setdefault(key, len(self.examples))
         if number == len(self.examples):
             self.examples.append(gang)
+            self.costs.append(cost_of(gang))
             self.requested |= requested_names((gang,))
         return number
 

@@ -17,7 +17,7 @@ to search for (`search_costs`) is tried in fewer orders. A group of too many kin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, permutations
 from math import factorial
@@ -25,7 +25,6 @@ from typing import Final
 
 from drumline_scheduler.decisions import BlockReason, Remedy, RemedyKind
 from drumline_scheduler.model import Admitted, Gang
-from drumline_scheduler.queueing.search_costs import cost_of
 from drumline_scheduler.rejections import Rejection, counted, named
 
 ALL_ORDERS: Final = 4
@@ -39,19 +38,18 @@ _ORDERS_UNITS: Final = 96
 _TIME: Final = Remedy(kind=RemedyKind.WAIT)
 
 
-def group_cost(gangs: Sequence[Gang], *, class_of: Callable[[Gang], int]) -> int:
+def group_cost(gangs: Sequence[Gang], *, costs: Collection[int]) -> int:
     """Return the units of one cycle that a group costs.
 
     Args:
         gangs: the waiting gangs of the group.
-        class_of: returns the equivalence class of a gang.
+        costs: cost of a search for each kind of these gangs.
     """
-    group = _group(gangs, class_of=class_of)
+    group = _group(gangs, costs=costs)
     return 1 if group.has_too_many_kinds else group.units * group.tries
 
 
-def _group(gangs: Sequence[Gang], *, class_of: Callable[[Gang], int]) -> GangGroup:
-    costs = [cost_of(gang) for gang in {class_of(gang): gang for gang in gangs}.values()]
+def _group(gangs: Sequence[Gang], *, costs: Collection[int]) -> GangGroup:
     return GangGroup(
         members=tuple(gangs),
         kinds=sum(max(1, cost // _KIND_UNITS) for cost in costs),
@@ -167,7 +165,7 @@ class GangGroups:
     Args:
         waiting: the gangs that wait.
         admitted: the gangs that run.
-        class_of: returns the equivalence class of a waiting gang.
+        costs_of: returns the cost of each kind of some waiting gangs.
     """
 
     def __init__(
@@ -175,7 +173,7 @@ class GangGroups:
         *,
         waiting: Iterable[Gang],
         admitted: Iterable[Admitted],
-        class_of: Callable[[Gang], int],
+        costs_of: Callable[[Iterable[Gang]], Collection[int]],
     ) -> None:
         self._members: dict[tuple[str, str], list[Gang]] = {}
         for gang in waiting:
@@ -184,7 +182,7 @@ class GangGroups:
         self._running: frozenset[tuple[str, str]] = (
             running_groups(admitted) if self._members else frozenset()
         )
-        self._class_of = class_of
+        self._costs_of = costs_of
         self._groups: dict[tuple[str, str], GangGroup] = {}
 
     def group_of(self, gang: Gang) -> GangGroup | None:
@@ -193,7 +191,8 @@ class GangGroups:
         if not gang.group or key not in self._members or key in self._running:
             return None
         if key not in self._groups:
-            self._groups[key] = _group(self._members[key], class_of=self._class_of)
+            members = self._members[key]
+            self._groups[key] = _group(members, costs=self._costs_of(members))
         return self._groups[key]
 
 

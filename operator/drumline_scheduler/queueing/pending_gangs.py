@@ -108,6 +108,14 @@ class PendingGangs:
         """Return the equivalence class of a pending gang."""
         return self._class_of[id(gang)]
 
+    def cost_of(self, gang: Gang) -> int:
+        """Return how many ordinary searches a pending gang costs (`search_costs`)."""
+        return self._classes.costs[self._class_of[id(gang)]]
+
+    def costs_of(self, gangs: Iterable[Gang]) -> list[int]:
+        """Return the cost of each class of some pending gangs."""
+        return [self._classes.costs[number] for number in {*map(self.class_of, gangs)}]
+
     def members(self, number: int) -> Sequence[Gang]:
         """Return all gangs of a class, without the individual ones."""
         return self._chains.get(number, ())
