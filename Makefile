@@ -77,7 +77,7 @@ soak: setup  ## random lives of small clusters with fresh seeds, for MINUTES (30
 	@$(PYTHON) -m tests.property.soak --minutes $(or $(MINUTES),30)
 
 fuzz: setup  ## cycles beside hostile objects with fresh seeds, for MINUTES (8)
-	@$(PYTHON) -m tests.property.cycle_fuzz --minutes $(or $(MINUTES),8)
+	@$(PYTHON) -m tests.property.cycle_fuzz --minutes $(or $(MINUTES),8) $(ARGS)
 
 bench: setup  ## the control plane beside the raw limit of the same run; WHAT=engine, forecast_bound, history, mix, overview, page, peers, planner, pod_cost, queues, recovery, scale, simulator_error, standby, trainer, watches, week or what_if
 	@$(PYTHON) -m tools.bench$(if $(WHAT),.$(WHAT)) $(if $(PEERS),--peers $(PEERS)) $(ARGS)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gc
 import time
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
 from random import Random
 from typing import Final
 
@@ -16,6 +18,7 @@ from drumline.kube import codec
 from drumline.kube.codec import Undecodable
 from drumline.kube.kinds import JOB_SETS, JOBS, PYTORCH_JOBS, RAY_CLUSTERS, Resource
 from drumline.kube.suspendable import decoder_for
+from drumline.kube.views import ObjectView
 from drumline_scheduler import (
     Admitted,
     BlockReason,
@@ -61,16 +64,20 @@ _GATE: Final[Json] = {"schedulingGates": [{"name": "drumline.dev/queue"}]}
 _LABELS: Final = {"drumline.dev/queue": "q"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Played:
     """Times and decisions of one world."""
 
     about: str
-    seconds: list[float]
+    seconds: list[float] = field(default_factory=list[float])
     """Processor time of each cycle: snapshot, waiting gangs and decision."""
-    faults: int
-    late: bool
-    """True if the modest job was not decided in the first two cycles."""
+    events: list[str] = field(default_factory=list[str])
+    """Changes of the cluster before each cycle (`fuzz_churn`)."""
+    faults: int = 0
+    late: int = 0
+    """Modest jobs that were not decided in the first two cycles after they came."""
+    differing: int = 0
+    """Cycles that are decided differently without a cache (`fuzz_churn`)."""
 
 
 class CycleWorld:
@@ -103,6 +110,14 @@ class CycleWorld:
         self._asked: tuple[AskedNodes, ...] = ()
         self._cache, self._arrivals = CycleCache(), Arrivals()
         self._deferred: tuple[str, ...] = ()
+        self._queues: dict[str, ObjectView] = {}
+        self._size = nodes
+        self.later = 0.0
+        """Seconds that passed between cycles."""
+        self.given: CycleInput | None = None
+        """Arguments of the last cycle."""
+        self._deletions: list[Callable[[], object]] = []
+        """Delete the objects of the tenants, the oldest first."""
         self._is_plain = Random(seed).random() < 0.5  # apart from `dice`, so worlds stay the same
         preempts = dice.random() < 0.3
         if preempts:
@@ -133,37 +148,49 @@ class CycleWorld:
 
     def play(self) -> Played:
         """Let the hostile objects come, and decide some cycles."""
+        self.begin()
+        self.arrive()
+        played, decided = Played(about=self.about), False
+        for number in range(1, MOST_CYCLES + 1):
+            if number > CYCLES and self._arrivals.is_complete:
+                break
+            took, decisions = self.cycle(number)
+            played.seconds.append(took)
+            played.faults += len(decisions.faults)
+            decided |= number <= 2 and is_decided("team-b/modest-2", by=decisions)
+        gc.unfreeze()
+        played.late = not decided
+        return played
+
+    def begin(self) -> None:
+        """Decide the first cycle, and freeze what it made.
+
+        The operator does the same after its first cycle (`app.process`).
+        """
         self.cycle(0)
-        # The operator does the same after its first cycle (`app.process`).
         gc.collect()
         gc.freeze()
         gc.set_threshold(YOUNG_OBJECTS)
-        for index in range(self.count):
+
+    def arrive(self, *, first: int = 0, modest: str = "modest-2") -> None:
+        """Let the hostile objects come, and a modest job after them.
+
+        Args:
+            first: number of the first object.
+            modest: name of the modest job.
+        """
+        for index in range(first, first + self.count):
             for kind in self.kinds:
                 try:
                     self._add(kind, index)
                 except Undecodable:
                     continue  # the operator does not see it
-        self._add_modest("modest-2", number=99_998)
-        seconds: list[float] = []
-        faults, decided = 0, False
-        for number in range(1, MOST_CYCLES + 1):
-            if number > CYCLES and self._arrivals.is_complete:
-                break
-            took, decisions = self.cycle(number)
-            seconds.append(took)
-            faults += len(decisions.faults)
-            answers = {each.key: each.reason for each in decisions.blocked}
-            placed = {each.key for each in decisions.placed}
-            is_tried = answers.get("team-b/modest-2") not in (None, BlockReason.NOT_TRIED)
-            decided = decided or (number <= 2 and ("team-b/modest-2" in placed or is_tried))
-        gc.unfreeze()
-        return Played(about=self.about, seconds=seconds, faults=faults, late=not decided)
+        self._add_modest(modest, number=99_998)
 
     def cycle(self, number: int) -> tuple[float, Decisions]:
         """Decide once, as the operator does, and return the processor time."""
-        began = time.thread_time()
-        snapshot = self.state.scheduling.snapshot(now=NOW + number)
+        began, now = time.thread_time(), NOW + number + self.later
+        snapshot = self.state.scheduling.snapshot(now=now)
         if self.setting.varied:
             snapshot = replace(
                 snapshot,
@@ -175,7 +202,7 @@ class CycleWorld:
             snapshot=snapshot,
             pending=tuple(self._arrivals.let_in(self._pending())),
             policy=self.policy,
-            now=NOW + number,
+            now=now,
             try_budget=TRY_BUDGET,
             deferred=self._deferred,
             passed=self._passed,
@@ -184,7 +211,7 @@ class CycleWorld:
         decisions = decide(given, cache=self._cache)
         took = time.thread_time() - began
         self._deferred, self._passed = decisions.deferred, decisions.passed
-        self._known = decisions.known
+        self._known, self.given = decisions.known, given
         self._apply(decisions, given=given)
         collect_young()
         return took, decisions
@@ -244,7 +271,9 @@ class CycleWorld:
                 number = index if dice.random() < 0.9 else 0
                 if self.setting.varied:
                     changes.append(self._variation())
-                add_job(self.state, name, *changes, number=number, namespace=self._namespace(index))
+                namespace = self._namespace(index)
+                view = add_job(self.state, name, *changes, number=number, namespace=namespace)
+                self._deletions.append(partial(self.state.on_job, view, None))
             case "gated":
                 self._pod(name, {**_GATE, **self._pod_spec(index)})
             case "group":
@@ -254,7 +283,7 @@ class CycleWorld:
             case "running":
                 extended = {f"e{index}.com/{number}": "1" for number in range(5000)}
                 requests = {"nvidia.com/gpu": "1", "cpu": "1m", **extended}
-                self._pod(name, _container(requests), node=f"n{index:03}")
+                self._pod(name, _container(requests), node=f"n{index % self._size:03}")
             case "batch":
                 pods = dice.choice([1, 100, 10_000])
                 template = {"spec": self._pod_spec(index)}
@@ -286,7 +315,8 @@ class CycleWorld:
 
     def _queue(self, name: str, spec: Json) -> None:
         view = codec.custom_object(raw({"metadata": metadata(name), "spec": spec}))
-        self.state.on_queue(None, view)
+        self.state.on_queue(self._queues.get(name), view)
+        self._queues[name] = view
 
     def _add_modest(self, name: str, *, number: int) -> None:
         queue = [{"queue": "modest"}] if self.setting.varied else []
@@ -417,14 +447,23 @@ class CycleWorld:
         )
         placed = {"nodeName": node, **spec} if node else spec
         phase = {"phase": "Running" if node else "Pending"}
-        self.state.on_pod(
-            None, codec.pod(raw({"metadata": about, "spec": placed, "status": phase}))
-        )
+        view = codec.pod(raw({"metadata": about, "spec": placed, "status": phase}))
+        self.state.on_pod(None, view)
+        self._deletions.append(partial(self.state.on_pod, view, None))
 
     def _workload(self, kind: Resource, name: str, spec: Json) -> None:
         about = metadata(name, namespace="team", labels=_LABELS)
         document = {"metadata": about, "spec": {"suspend": True, **spec}, "status": {}}
-        self.state.on_workload(kind, None, decoder_for(kind)(raw(document)))
+        view = decoder_for(kind)(raw(document))
+        self.state.on_workload(kind, None, view)
+        self._deletions.append(partial(self.state.on_workload, kind, view, None))
+
+
+def is_decided(key: str, *, by: Decisions) -> bool:
+    """Return whether a cycle has tried a job."""
+    answers = {each.key: each.reason for each in by.blocked}
+    is_tried = answers.get(key) not in (None, BlockReason.NOT_TRIED)
+    return is_tried or any(each.key == key for each in by.placed)
 
 
 def _container(requests: Json) -> Json:

@@ -14,6 +14,7 @@ from drumline.controller.state.cluster import ClusterCache
 from drumline.kube import codec
 from drumline.kube.placement import MAX_CONDITIONS, MAX_VALUES
 from drumline.kube.pod_requests import MOST_RESOURCES
+from drumline.kube.views import NodeView, TrainingJobView
 
 Json = dict[str, Any]
 NOW: Final = 1_800_000_000.0
@@ -225,6 +226,32 @@ def metadata(name: str, **rest: Any) -> Json:
     }
 
 
+def node_view(index: int, *, nodes: int, pool: str, changes: Json | None = None) -> NodeView:
+    """Return a node that no other one equals.
+
+    Args:
+        index: number of the node.
+        nodes: number of all nodes.
+        pool: name of its pool.
+        changes: `ready` and `unschedulable`, and other `labels`.
+    """
+    changes = changes or {}
+    sizes = zip(LEVELS, (nodes, 16, 4, 2), strict=True)
+    labels = {level: f"{level[0]}{index // size}" for level, size in sizes}
+    labels |= {"gpu": pool, **changes.get("labels", {})}
+    amounts = {"memory": "1Ti", "pods": "110", "nvidia.com/gpu": "8"}
+    ready = "True" if changes.get("ready", True) else "False"
+    node = {
+        "metadata": metadata(f"n{index:03}", labels=labels),
+        "spec": {"unschedulable": True} if changes.get("unschedulable") else {},
+        "status": {
+            "allocatable": {**amounts, "cpu": f"{64_000 - index}m"},
+            "conditions": [{"type": "Ready", "status": ready}],
+        },
+    }
+    return codec.node(raw(node))
+
+
 def cluster(*, nodes: int, pools: tuple[str, ...] = ("h",)) -> ClusterCache:
     """Nodes in pairs, racks and blocks, no two of them equal, and a queue without limit.
 
@@ -232,18 +259,8 @@ def cluster(*, nodes: int, pools: tuple[str, ...] = ("h",)) -> ClusterCache:
     """
     state = ClusterCache(nodes=NodeCache(clock=lambda: NOW), admits_workloads=True)
     for index in range(nodes):
-        sizes = zip(LEVELS, (nodes, 16, 4, 2), strict=True)
-        labels = {level: f"{level[0]}{index // size}" for level, size in sizes}
-        labels["gpu"] = pools[index * len(pools) // nodes]
-        amounts = {"memory": "1Ti", "pods": "110", "nvidia.com/gpu": "8"}
-        node = {
-            "metadata": metadata(f"n{index:03}", labels=labels),
-            "status": {
-                "allocatable": {**amounts, "cpu": f"{64_000 - index}m"},
-                "conditions": [{"type": "Ready", "status": "True"}],
-            },
-        }
-        state.nodes.on_node(None, codec.node(raw(node)))
+        pool = pools[index * len(pools) // nodes]
+        state.nodes.on_node(None, node_view(index, nodes=nodes, pool=pool))
     levels = [{"name": name, "nodeLabel": name} for name in LEVELS]
     pool = {"nodeSelector": {"gpu": "h"}, "topologyLevels": levels}
     state.on_pool(None, codec.custom_object(raw({"metadata": metadata("h"), "spec": pool})))
@@ -272,11 +289,13 @@ def spec_of(*changes: Json, number: int = 0) -> Json:
 
 def add_job(
     state: ClusterCache, name: str, *changes: Json, number: int = 0, namespace: str = "team"
-) -> None:
+) -> TrainingJobView:
     """Add a job; no two jobs with different numbers are equal for the scheduler."""
     spec = spec_of(*changes, number=number)
     document = {"metadata": metadata(name, namespace=namespace), "spec": spec}
-    state.on_job(None, codec.training_job(raw(document)))
+    view = codec.training_job(raw(document))
+    state.on_job(None, view)
+    return view
 
 
 def add_gated_pod(state: ClusterCache, name: str, field: str) -> None:

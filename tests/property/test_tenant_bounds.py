@@ -10,9 +10,18 @@ from random import Random
 import pytest
 
 from drumline.controller.state.cluster import ClusterCache
+from drumline.kube import codec
 from drumline.lifecycle.plan.acceptance import refusal_of
 from drumline_api.trainingjob import TrainingJobSpec
-from drumline_scheduler import BlockReason, CycleInput, Decisions, Policy, WaitingRule, decide
+from drumline_scheduler import (
+    BlockReason,
+    CycleCache,
+    CycleInput,
+    Decisions,
+    Policy,
+    WaitingRule,
+    decide,
+)
 from drumline_scheduler.queueing.deferral import TRY_BUDGET
 from drumline_scheduler.work import Work
 from tests.property.hostile_objects import kinds
@@ -30,6 +39,9 @@ from tests.property.tenant_bounds import (
     cluster,
     counted_lines,
     drawn,
+    metadata,
+    node_view,
+    raw,
     spec_of,
 )
 from tests.seeds import seed_of
@@ -48,6 +60,7 @@ def decided(
     *,
     waiting: WaitingRule = WaitingRule.BEST_EFFORT,
     budget: int | None = None,
+    cache: CycleCache | None = None,
 ) -> Decisions:
     cycle = CycleInput(
         snapshot=state.scheduling.snapshot(now=NOW),
@@ -56,7 +69,7 @@ def decided(
         now=NOW,
         try_budget=budget,
     )
-    return decide(cycle, work=work)
+    return decide(cycle, work=work, cache=cache)
 
 
 def check(
@@ -150,3 +163,48 @@ def test_each_field_of_a_job_has_a_row_in_the_table_of_bounds() -> None:
     named = set(re.findall(r"`(\w+)`", "".join(re.findall(r"^\| (.*?) \|", table, re.MULTILINE))))
     fields = {field.alias or name for name, field in TrainingJobSpec.model_fields.items()}
     assert fields <= named
+
+
+def test_another_quota_and_another_class_convert_no_waiting_gang_again() -> None:
+    """An event of one object costs the same, however much tenants have written."""
+    state = cluster(nodes=4)
+    for number in range(20):
+        add_gated_pod(state, f"pod-{number}", "tolerations")
+        add_job(state, f"job-{number}", AT_BOUNDS["tolerations"], number=number)
+    before = state.scheduling.pending()
+    quota = {"quotas": [{"gpuPool": "h", "nominalGpus": 1}]}
+    state.on_queue(None, codec.custom_object(raw({"metadata": metadata("q"), "spec": quota})))
+    other = {"metadata": metadata("other"), "value": 5}
+    state.on_priority_class(None, codec.priority_class(raw(other)))
+    with counted_lines(6_000):
+        after = state.scheduling.pending()
+    assert list(map(id, after)) == list(map(id, before))
+
+
+def test_lost_nodes_cost_the_same_however_many_kinds_were_searched_for_before() -> None:
+    """Capacities of earlier cycles are kept. Only those that are used again are counted again."""
+    state, cache = cluster(nodes=32), CycleCache()
+    jobs = [
+        add_job(state, f"job-{number}", AT_BOUNDS["roles, just exact"], number=number)
+        for number in range(40)
+    ]
+    decided(state, Work(), cache=cache)
+    for job in jobs[1:]:
+        state.on_job(job, None)
+    decided(state, Work(), cache=cache)
+    for index in range(0, 32, 2):
+        ready, lost = (
+            node_view(index, nodes=32, pool="h", changes={"ready": is_ready})
+            for is_ready in (True, False)
+        )
+        state.nodes.on_node(ready, lost)
+    given = CycleInput(
+        snapshot=state.scheduling.snapshot(now=NOW),
+        pending=tuple(state.scheduling.pending()),
+        policy=Policy(),
+        now=NOW,
+    )
+    with counted_lines(MOST_LINES) as lines:
+        decisions = decide(given, cache=cache)
+    assert lines.count > 0
+    assert decisions == decide(given)

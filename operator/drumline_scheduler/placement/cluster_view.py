@@ -108,8 +108,8 @@ class ClusterView:
         self.quota = quota
         self.shapes: dict[Hashable, CapacityIndex] = {}
         """Another object once all capacities were dropped."""
-        self._eligible: dict[tuple[str, NodeFilter], list[bool]] = {}
-        """Eligible nodes by pool and filter. The indexes keep the lists up to date."""
+        self._eligible: dict[tuple[str, NodeFilter], tuple[list[bool], int]] = {}
+        """Eligible nodes by pool and filter, and the part of `PoolView.renewed` that they know."""
         self._idle: dict[Hashable, CapacityIndex] = {}
         """Capacities under hypothetical conditions (`what_if`)."""
         self._plans: dict[tuple[str, int, Hashable, Kept], _SearchPlan | Rejection] = {}
@@ -185,7 +185,7 @@ class ClusterView:
             gang=gang,
             question=plan.question,
             variants=plan.variants,
-            capacities=plan.capacities,
+            capacities=[capacity.renewed() for capacity in plan.capacities],
             idle=self._idle,
             pods=pods,
         )
@@ -194,7 +194,10 @@ class ClusterView:
         return search
 
     def renew(self, node: Node) -> None:
-        """Replace a node by its new value, and count it again if its eligibility may differ."""
+        """Replace a node by its new value. Capacities count it again when they are used.
+
+        Thousands of capacities may be kept, so none of them is touched here.
+        """
         view = self.pools[node.pool]
         before = view.tree.nodes[view.ordinal_of[node.name]]
         ordinal = view.renew(node)
@@ -203,9 +206,7 @@ class ClusterView:
         if is_resized or before.hides_gpus != node.hides_gpus:
             self.infeasible.clear()  # nodes out of service count, too
         if is_resized or not _equally_eligible(before, node):
-            for capacity in (*self.shapes.values(), *self._idle.values()):
-                if capacity.index.tree is view.tree:
-                    capacity.renew(ordinal)
+            view.renewed.append(ordinal)
 
     def tidy(self) -> None:
         """Drop what only one cycle needs, and all caches once one of them is too large."""
@@ -214,7 +215,8 @@ class ClusterView:
         self._latest = None
         self._plan_before, self._plan_of = self._plan_of, {}
         views = self.pools.values()
-        changes = max((max(len(v.log), len(v.allocations.log)) for v in views), default=0)
+        logs = (log for view in views for log in (view.log, view.renewed, view.allocations.log))
+        changes = max(map(len, logs), default=0)
         entries = max(len(self.shapes), len(self._plans), len(self.completed))
         if changes > _MAX_LOG or entries > _MAX_ENTRIES:
             self.shapes = {}
@@ -262,23 +264,31 @@ class ClusterView:
         requests = tuple(view.axis.request(role.per_pod) for role in gang.roles)
         key = (view.tree.pool.name, shape, requests)
         if key not in self.shapes:
-            filtered = (view.tree.pool.name, shape.node_filter)
-            if filtered not in self._eligible:
-                self._eligible[filtered] = shape.node_filter.eligible(
-                    view.tree.nodes, table=view.tree.labels
-                )
             index = SlotIndex(
                 tree=view.tree,
                 shape=shape,
                 free=view.free,
                 log=view.log,
                 distinct=view.distinct(view.free),
-                eligible=self._eligible[filtered],
+                eligible=self._eligible_for(shape.node_filter, view=view),
             )
             if requests:
                 self._bound_frontiers()
-            self.shapes[key] = CapacityIndex(index=index, requests=requests)
+            self.shapes[key] = CapacityIndex(index=index, requests=requests, renewed=view.renewed)
         return self.shapes[key]
+
+    def _eligible_for(self, node_filter: NodeFilter, *, view: PoolView) -> list[bool]:
+        """Return the eligible nodes, by ordinal. Shapes with one filter share them."""
+        key = (view.tree.pool.name, node_filter)
+        eligible, read = self._eligible.get(key, ([], 0))
+        if not eligible:
+            eligible = node_filter.eligible(view.tree.nodes, table=view.tree.labels)
+        else:
+            for ordinal in set(view.renewed[read:]):
+                node = view.tree.nodes[ordinal]
+                eligible[ordinal] = node_filter.ineligibility(node) is None
+        self._eligible[key] = (eligible, len(view.renewed))
+        return eligible
 
     def _bound_frontiers(self) -> None:
         """Drop the frontiers once they use too much memory. They are computed again when needed.

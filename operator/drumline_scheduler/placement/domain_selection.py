@@ -70,11 +70,25 @@ class ChosenNodes:
 
 
 class CapacityIndex:
-    """Slots of one pool view for pods of one shape, and for the role pods beside them."""
+    """Slots of one pool view for pods of one shape, and for the role pods beside them.
 
-    def __init__(self, *, index: SlotIndex, requests: tuple[Vector, ...] = ()) -> None:
+    Args:
+        index: slots of the main pods.
+        requests: what a pod of each role requests.
+        renewed: nodes that were replaced by other values; `renewed` reads entries that are appended
+            later.
+    """
+
+    def __init__(
+        self,
+        *,
+        index: SlotIndex,
+        requests: tuple[Vector, ...] = (),
+        renewed: Sequence[int] = (),
+    ) -> None:
         self.index = index
         self.requests = requests
+        self._renewed, self._read = renewed, len(renewed)
         self._frontiers: dict[tuple[tuple[int, ...], tuple[SliceLevel, ...]], Frontiers] = {}
         self._in_order: dict[tuple[tuple[int, ...], tuple[SliceLevel, ...]], RolesInOrder] = {}
         self._bounds: RoleBounds | None = None
@@ -90,14 +104,18 @@ class CapacityIndex:
         self._in_order.clear()
         self._bounds = None
 
-    def renew(self, ordinal: int) -> None:
-        """Count a node again whose value was replaced."""
-        self.index.renew(ordinal)
-        for frontiers in self._frontiers.values():
-            frontiers.renew({ordinal})
-        for in_order in self._in_order.values():
-            in_order.renew()
-        self._bounds = None
+    def renewed(self) -> CapacityIndex:
+        """Count the nodes again whose values were replaced since the last call; return itself."""
+        if self._read < len(self._renewed):
+            ordinals = set(self._renewed[self._read :])
+            self._read = len(self._renewed)
+            self.index.renew(ordinals)
+            for frontiers in self._frontiers.values():
+                frontiers.outdate(ordinals)
+            for in_order in self._in_order.values():
+                in_order.renew()
+            self._bounds = None
+        return self
 
     def most(self, *, demand: Demand, depth: int) -> Counts:
         """Return the number of main pods that fit, by domain id.

@@ -246,6 +246,7 @@ class Frontiers:
             [self._closed] * len(row) for row in tree.starts[: tree.leaf_depth + 1]
         ]
         self._read = index.read
+        self._outdated: set[int] = set()
         self._refresh(set(range(len(self._rows[-1]))))
 
     def frontier(self, depth: int, identity: int) -> Frontier:
@@ -266,13 +267,16 @@ class Frontiers:
 
     def catch_up(self) -> None:
         """Read the changes since the last call. O(changed nodes x their domains' parts)."""
-        changed = self._index.changed_since(self._read)
-        self._read = self._index.read
+        changed = self._outdated.union(self._index.changed_since(self._read))
+        self._read, self._outdated = self._index.read, set()
         if changed:
-            self.renew(changed)
+            self._renew(changed)
 
-    def renew(self, ordinals: Collection[int]) -> None:
-        """Count some nodes again."""
+    def outdate(self, ordinals: Iterable[int]) -> None:
+        """Count some nodes again in the next `catch_up`."""
+        self._outdated.update(ordinals)
+
+    def _renew(self, ordinals: Collection[int]) -> None:
         before = {ordinal: self.by_node[ordinal] for ordinal in ordinals}
         self._count(ordinals)
         leaves = self._index.tree.domain_of[self._index.tree.leaf_depth]

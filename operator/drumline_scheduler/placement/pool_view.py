@@ -50,6 +50,8 @@ class PoolView:
         self.overdue: set[str] = set()
         """Uids of allocations whose gangs should have left. They count as staying."""
         self.log: list[int] = []
+        self.renewed: list[int] = []
+        """Ordinals of nodes whose eligibility or size may have changed, in order."""
         self.withheld = WithheldCapacity(free=self.free, log=self.log)
         self._distinct_of: dict[int, DistinctCapacities] = {}
         """Distinct vectors of `free` and of `capacity`, by the identity of the list."""
@@ -177,6 +179,7 @@ class PoolView:
     def clear_log(self) -> None:
         """Forget all changes. The caller drops every index that has read the log."""
         self.log.clear()
+        self.renewed.clear()
         self.allocations.log.clear()
         self._distinct_of.clear()
 

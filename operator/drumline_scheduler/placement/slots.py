@@ -32,6 +32,8 @@ MOST_AMOUNT: Final = 1 << 52
 """Bound for amounts of which hundreds are added, so that sums fit into 64 bits."""
 _MANY: Final = 256
 """Number of changed nodes above which everything is counted again instead of node by node."""
+_MANY_RENEWED: Final = 32
+"""Like `_MANY`, for nodes whose values were replaced. Each of them costs more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,21 +188,27 @@ class SlotIndex:
             if known.get(free[ordinal]) != cells[ordinal]:
                 self._update(ordinal)
 
-    def renew(self, ordinal: int) -> None:
-        """Filter and count a node again after its value was replaced."""
-        node = self.tree.nodes[ordinal]
+    def renew(self, ordinals: Collection[int]) -> None:
+        """Filter and count some nodes again after their values were replaced."""
         self._labelled = None
-        self._ineligible.pop(ordinal, None)
-        self.eligible[ordinal] = (
-            self._all_nodes or self.shape.node_filter.ineligibility(node) is None
-        )
-        known = all(
-            self.tree.known[depth][self.tree.domain_of[depth][ordinal]]
-            for depth in self.shape.grain_depths
-        )
-        self.counted[ordinal] = self.eligible[ordinal] and known
         self._whole.clear()
-        self._update(ordinal)
+        is_many = len(ordinals) > _MANY_RENEWED
+        for ordinal in ordinals:
+            self._ineligible.pop(ordinal, None)
+            node = self.tree.nodes[ordinal]
+            self.eligible[ordinal] = (
+                self._all_nodes or self.shape.node_filter.ineligibility(node) is None
+            )
+            known = all(
+                self.tree.known[depth][self.tree.domain_of[depth][ordinal]]
+                for depth in self.shape.grain_depths
+            )
+            self.counted[ordinal] = self.eligible[ordinal] and known
+            if not is_many:
+                self._update(ordinal)
+        if is_many:
+            self._buckets.clear()
+            self._recount()
 
     def slots_of(self, ordinal: int, free: Vector) -> int:
         """Return the number of pods that would fit on a node with this much free."""

@@ -57,7 +57,9 @@ def capacity_with(
         eligible=search.index.eligible if eligible is None else eligible,
     )
     return CapacityIndex(
-        index=index, requests=search.capacity.requests if requests is None else requests
+        index=index,
+        requests=search.capacity.requests if requests is None else requests,
+        renewed=search.view.renewed,
     )
 
 
@@ -76,7 +78,7 @@ def capacity_if_empty(search: Search, *, all_nodes: bool) -> CapacityIndex:
             search.idle[key] = capacity_with(
                 search, view.capacity, Circumstances(all_nodes=all_nodes)
             )
-        return search.idle[key]
+        return search.idle[key].renewed()
     amounts, changed = list(view.capacity), {ordinal for ordinal, _ in fixed}
     for ordinal, amount in own.amounts.items() if own is not None else ():
         amounts[ordinal] = tuple(map(sub, amounts[ordinal], amount))
@@ -102,8 +104,8 @@ def capacity_for_gpus_alone(search: Search) -> CapacityIndex:
             log=view.log,
             eligible=search.index.eligible,
         )
-        search.idle[key] = CapacityIndex(index=index, requests=requests)
-    return search.idle[key]
+        search.idle[key] = CapacityIndex(index=index, requests=requests, renewed=view.renewed)
+    return search.idle[key].renewed()
 
 
 def fits_without_topology(search: Search) -> bool:

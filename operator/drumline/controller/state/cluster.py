@@ -205,7 +205,6 @@ class ClusterCache:
     ) -> None:
         """Process an event of a PriorityClass."""
         self._priorities.on_priority_class(old, new)
-        self.scheduling.priorities_changed()
 
     def _job_changed(self, before: Job | None, after: Job | None) -> None:
         """Count the nodes of both assignments again, because pods there may be orphans now."""

@@ -365,10 +365,6 @@ class SnapshotBuilder:
         """Record that a newer version has replaced this version of a job with nodes."""
         self._remaining.remember(job)
 
-    def priorities_changed(self) -> None:
-        """Compute every gang again after priorities changed."""
-        self._gangs.clear()
-
     def _without_started_members(self, gangs: list[Gang]) -> list[Gang]:
         """Reduce groups by the jobs that started and gave their assignment back.
 

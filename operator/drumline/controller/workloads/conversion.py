@@ -9,7 +9,7 @@ kube-scheduler chooses the nodes within the pool.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import chain, islice, repeat
 from typing import Annotated
@@ -95,6 +95,44 @@ class ForeignWorkload:
         return min(asked, MAX_AMOUNT)
 
 
+PoolUnits = tuple[str, GpuUnits]
+"""Name and units of a pool."""
+
+
+@dataclass(frozen=True, slots=True)
+class GangTerms:
+    """The facts beside a workload that its gangs depend on.
+
+    Thousands may wait, so a changed fact makes only the gangs again that depend on it.
+    """
+
+    class_values: tuple[int | None, ...]
+    """Value of the PriorityClass of each shape. None if it does not exist."""
+    pools: tuple[PoolUnits, ...]
+    """Pools of its queue, in the queue's order. Without a queue, all pools."""
+
+    @classmethod
+    def of(
+        cls,
+        workload: ForeignWorkload,
+        *,
+        pools: tuple[PoolUnits, ...],
+        class_value: Callable[[str | None], int | None],
+    ) -> GangTerms:
+        """Return the terms of a workload.
+
+        Args:
+            workload: a waiting workload.
+            pools: pools of its queue.
+            class_value: returns the value of a PriorityClass, of the default class for no name.
+                None if it does not exist.
+        """
+        names = (shape.placement.priority_class for shape in workload.shapes)
+        return cls(
+            tuple(None if name is None else class_value(name or None) for name in names), pools
+        )
+
+
 class PlacesFound(msgspec.Struct, frozen=True, omit_defaults=True):
     """Places of pods of one shape, as written to the object's annotation.
 
@@ -118,38 +156,29 @@ class PlacesFound(msgspec.Struct, frozen=True, omit_defaults=True):
 _places_decoder = msgspec.json.Decoder(dict[str, PlacesFound])
 
 
-def gangs_of(
-    workload: ForeignWorkload,
-    *,
-    queue: TrainingQueueSpec | None,
-    pools: Mapping[str, GpuPoolSpec],
-    class_value: Callable[[str | None], int | None],
-) -> dict[str, Gang]:
+def gangs_of(workload: ForeignWorkload, *, terms: GangTerms) -> dict[str, Gang]:
     """Return the gangs of a workload by shape. Shapes without devices have none.
-
-    Args:
-        workload: a waiting workload.
-        queue: spec of its queue, or None if it does not exist.
-        pools: all pools.
-        class_value: returns the value of a PriorityClass, of the default class for no name. None if
-            it does not exist.
 
     Raises:
         ValueError: the workload cannot be scheduled as it is written.
     """
-    shapes = [shape for shape in workload.shapes if shape.has_devices]
+    shapes = [
+        (shape, value)
+        for shape, value in zip(workload.shapes, terms.class_values, strict=True)
+        if shape.has_devices
+    ]
     alone = len(shapes) == 1
     return {
         shape.name: _gang(
             workload,
             shape,
-            priority=_priority(shape.placement, class_value=class_value),
+            priority=_priority(shape.placement, class_value=value),
             suffix="" if alone else f"[{number}]",
             group="" if alone or workload.has_started else workload.key,
             shapes=len(shapes),
-            pools=_pools_with(shape, queue=queue, pools=pools),
+            pools=_pools_with(shape, pools=terms.pools),
         )
-        for number, shape in enumerate(shapes)
+        for number, (shape, value) in enumerate(shapes)
     }
 
 
@@ -231,16 +260,17 @@ def devices_of(requests: Mapping[str, int]) -> dict[str, int]:
     return {name: amount for name, amount in requests.items() if "/" in name and amount}
 
 
-def _pools_with(
-    shape: Shape, *, queue: TrainingQueueSpec | None, pools: Mapping[str, GpuPoolSpec]
-) -> dict[str, GpuPoolSpec]:
-    """Return the pools of the queue whose GPUs the shape requests. Without a queue, all such."""
+def units_of_pools(
+    queue: TrainingQueueSpec | None, *, pools: Mapping[str, GpuPoolSpec]
+) -> tuple[PoolUnits, ...]:
+    """Return the pools of a queue that exist, with their units. Without a queue, all pools."""
     names = list(pools) if queue is None else [quota.gpu_pool for quota in queue.quotas]
-    return {
-        name: pools[name]
-        for name in names
-        if name in pools and GpuUnits.of(pools[name]).worth.keys() & shape.requests.keys()
-    }
+    return tuple((name, GpuUnits.of(pools[name])) for name in names if name in pools)
+
+
+def _pools_with(shape: Shape, *, pools: Iterable[PoolUnits]) -> dict[str, GpuUnits]:
+    """Return the pools whose GPUs the shape requests."""
+    return {name: units for name, units in pools if units.worth.keys() & shape.requests.keys()}
 
 
 def _gang(
@@ -251,9 +281,9 @@ def _gang(
     suffix: str,
     group: str,
     shapes: int,
-    pools: Mapping[str, GpuPoolSpec],
+    pools: Mapping[str, GpuUnits],
 ) -> Gang:
-    units = next(map(GpuUnits.of, pools.values()), ANY_GPUS)
+    units = next(iter(pools.values()), ANY_GPUS)
     placement = shape.placement
     return Gang(
         key=workload.key + suffix,
@@ -264,7 +294,7 @@ def _gang(
         queued_at=workload.queued_at,
         priority=priority,
         # of pools whose GPUs have other names the first ones count: a pod asks for one kind
-        pools=tuple(name for name, spec in pools.items() if GpuUnits.of(spec) == units),
+        pools=tuple(name for name, each in pools.items() if each == units),
         selector=dict(placement.node_selector),
         affinity=tuple(tuple(map(_requirement, term)) for term in placement.affinity),
         tolerations=tolerations_of(placement.tolerations),
@@ -276,13 +306,12 @@ def _gang(
     )
 
 
-def _priority(placement: PlacementView, *, class_value: Callable[[str | None], int | None]) -> int:
+def _priority(placement: PlacementView, *, class_value: int | None) -> int:
     if placement.priority_class is None:
         return placement.priority
-    value = class_value(placement.priority_class or None)
-    if value is None:
+    if class_value is None:
         raise UnknownPriorityClassError(f"PriorityClass {placement.priority_class} does not exist")
-    return value
+    return class_value
 
 
 def _requirement(expression: ExpressionView) -> NodeRequirement:

@@ -9,17 +9,20 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from drumline.controller.informers.namespaces import NamespaceCache
 from drumline.controller.informers.specs import PriorityCache, SpecCache
 from drumline.controller.workloads.conversion import (
     ForeignWorkload,
+    GangTerms,
     PlacesFound,
+    PoolUnits,
     Shape,
     UnknownPriorityClassError,
     gangs_of,
     held_places,
+    units_of_pools,
 )
 from drumline.controller.workloads.gated_pods import GatedPods, PodGroup
 from drumline.controller.workloads.held import unchanged
@@ -90,6 +93,14 @@ class _Part:
     pods: Mapping[str, tuple[PodView, ...]]
 
 
+class _Converted(NamedTuple):
+    """The gangs of a waiting workload, and what they were made of."""
+
+    workload: ForeignWorkload
+    terms: GangTerms
+    parts: list[_Part]
+
+
 class Workloads:
     """Waiting and admitted workloads. For one event loop.
 
@@ -117,10 +128,10 @@ class Workloads:
         self._scope = scope
         self._gated = GatedPods()
         self._suspended = SuspendedWorkloads()
-        self._converted: dict[str, tuple[ForeignWorkload, list[_Part]]] = {}
-        """Gangs of each waiting workload by its uid, and the value that they were made from."""
+        self._converted: dict[str, _Converted] = {}
+        """Gangs of each waiting workload by its uid."""
         self._made_with: tuple[object, ...] = ()
-        """Specs and priorities that the gangs were made with."""
+        """Specs and priorities with which the gangs were checked last."""
         self._parts: dict[str, _Part] = {}
         """Gangs as of the last call of `pending`, by uid."""
         self._refused: dict[str, WorkloadInLine] = {}
@@ -166,34 +177,53 @@ class Workloads:
     def _convert(self, workload: ForeignWorkload, pods: Mapping[str, tuple[PodView, ...]]) -> None:
         """Convert a workload now, so that a cycle after many events has little to convert."""
         if self._made_with == self._facts():
-            parts = list(self._parts_of(workload, pods, before=self._parts))
-            self._converted[workload.uid] = (workload, parts)
+            pools = {workload.queue: self._pools_of(workload.queue)}
+            terms = self._terms_of(workload, pools=pools)
+            parts = list(self._parts_of(workload, pods, terms=terms, before=self._parts))
+            self._converted[workload.uid] = _Converted(workload, terms, parts)
 
     def pending(self) -> list[Gang]:
         """Return the gangs of waiting workloads. The same objects while nothing changes."""
         before, parts = self._parts, dict[str, _Part]()
-        refused, converted = self._refused, dict[str, tuple[ForeignWorkload, list[_Part]]]()
+        refused, converted = self._refused, dict[str, _Converted]()
         self._refused = {}
-        # Phase 1: the gangs that were made before, if no spec and no priority has changed.
+        # Phase 1: the gangs that were made before, if what they depend on has not changed.
         facts = self._facts()
-        known = self._converted if self._made_with == facts else {}
-        self._made_with = facts
+        is_checked, self._made_with = self._made_with == facts, facts
+        pools = {name: self._pools_of(name) for name in self._queues.by_name}
         for workload, pods in self._waiting_workloads():
-            uid = workload.uid
-            if uid in known and known[uid][0] is workload:
-                converted[uid] = known[uid]
+            uid, known = workload.uid, self._converted.get(workload.uid)
+            if known is not None and known.workload is not workload:
+                known = None
+            terms = known.terms if known and is_checked else self._terms_of(workload, pools=pools)
+            if known and known.terms == terms:
+                converted[uid] = known
                 if uid in refused:
                     self._refused[uid] = refused[uid]
             # Phase 2: thousands may wait, so only what differs is made again.
             else:
-                converted[uid] = (workload, list(self._parts_of(workload, pods, before=before)))
-            parts.update((part.gang.uid, part) for part in converted[uid][1])
+                made = self._parts_of(workload, pods, terms=terms, before=before)
+                converted[uid] = _Converted(workload, terms, list(made))
+            parts.update((part.gang.uid, part) for part in converted[uid].parts)
         self._converted, self._parts = converted, parts
         return [
             part.gang
             for uid, part in parts.items()
             if uid not in self._assumed and part.workload.uid not in self._deferred
         ]
+
+    def _terms_of(
+        self, workload: ForeignWorkload, *, pools: Mapping[str, tuple[PoolUnits, ...]]
+    ) -> GangTerms:
+        of_queue = pools.get(workload.queue)
+        return GangTerms.of(
+            workload,
+            pools=self._pools_of(workload.queue) if of_queue is None else of_queue,
+            class_value=self._priorities.value_of,
+        )
+
+    def _pools_of(self, queue: str) -> tuple[PoolUnits, ...]:
+        return units_of_pools(self._queues.get(queue), pools=self._pools.by_name)
 
     def _facts(self) -> tuple[object, ...]:
         """Return the specs and priorities that gangs are made with."""
@@ -372,15 +402,11 @@ class Workloads:
         workload: ForeignWorkload,
         pods: Mapping[str, tuple[PodView, ...]],
         *,
+        terms: GangTerms,
         before: Mapping[str, _Part],
     ) -> Iterable[_Part]:
         try:
-            gangs = gangs_of(
-                workload,
-                queue=self._queues.get(workload.queue),
-                pools=self._pools.by_name,
-                class_value=self._priorities.value_of,
-            )
+            gangs = gangs_of(workload, terms=terms)
         except Exception as error:  # noqa: BLE001 - one bad workload must not stop the cycle
             self._refused[workload.uid] = _refused(workload, error)
             return

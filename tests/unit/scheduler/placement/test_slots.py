@@ -68,8 +68,8 @@ class World:
         else:
             first = self._tree.nodes[ordinal]
             self._tree.nodes[ordinal] = replace(first, unschedulable=not first.unschedulable)
-            self.index.renew(ordinal)
-            self.frontiers.renew({ordinal})
+            self.index.renew({ordinal})
+            self.frontiers.outdate({ordinal})
         self.index.catch_up()
         self.frontiers.catch_up()
 
@@ -116,6 +116,22 @@ def test_changes_of_a_whole_pool_at_once_are_counted_too() -> None:
     free[:] = [(have + 1, 9) for have, _ in free]
     log += range(300)
     index.catch_up()
+    fresh = SlotIndex(tree=tree, shape=PLAIN, free=free)
+    after = [dict(index.bucket(leaf)) for leaf in range(5)]
+    assert after == [dict(fresh.bucket(leaf)) for leaf in range(5)] != before
+    assert [row.tolist() for row in index.slots] == [row.tolist() for row in fresh.slots]
+
+
+def test_many_nodes_that_close_at_once_are_counted_too() -> None:
+    nodes = [node(f"n{i:03}", f"r{i // 60}") for i in range(300)]
+    tree = build_tree(pool=POOL, nodes=nodes)
+    free: list[Vector] = [(i % 5, 9) for i in range(300)]
+    index = SlotIndex(tree=tree, shape=PLAIN, free=free)
+    before = [dict(index.bucket(leaf)) for leaf in range(5)]
+    closed = range(0, 300, 3)
+    for ordinal in closed:
+        tree.nodes[ordinal] = replace(tree.nodes[ordinal], unschedulable=True)
+    index.renew(closed)
     fresh = SlotIndex(tree=tree, shape=PLAIN, free=free)
     after = [dict(index.bucket(leaf)) for leaf in range(5)]
     assert after == [dict(fresh.bucket(leaf)) for leaf in range(5)] != before
