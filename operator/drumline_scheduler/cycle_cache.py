@@ -62,7 +62,7 @@ class CycleCache:
         # Users are part of a class only in queues that limit them, so a change of these queues
         # changes the classes. Too many empty classes also start the cache anew.
         limited = frozenset(queue.name for queue in snapshot.queues if queue.limits_users)
-        classes = len(self._pending.examples)
+        classes = len(self._pending.classes.examples)
         if limited != self._user_limited or classes > _SLACK + 2 * len(self._pending.gangs):
             self._pending, self._user_limited = PendingGangs(EquivalenceClasses(limited)), limited
             self.blocked = BlockedCache()
@@ -81,5 +81,5 @@ class CycleCache:
         The view of the last cycle is invalid afterwards.
         """
         return self._snapshots.cluster_view(
-            snapshot=snapshot, wanted=self._pending.requested, policy=policy
+            snapshot=snapshot, wanted=self._pending.classes.requested, policy=policy
         )

@@ -10,6 +10,7 @@ time, and Kopf only reports new specs of pools and queues.
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import gc
 import os
 import signal
@@ -38,9 +39,17 @@ _UNUSED_CLIENT: Final = "kubernetes"
 """A client that Kopf imports where it is installed, to log in through it. It takes 10 MiB."""
 
 
+MALLOC_OPTIONS: Final = {-1: 128 * 1024, -3: 128 * 1024, -8: 1}
+"""Options of glibc's allocator: M_TRIM_THRESHOLD, M_MMAP_THRESHOLD and M_ARENA_MAX.
+
+Texts of lists take megabytes for a moment. By default, glibc keeps such memory for each thread.
+"""
+
+
 def main(settings: Settings) -> None:
     """Run the operator until it is asked to stop."""
     gc.set_threshold(YOUNG_OBJECTS)
+    give_back_memory()
     run(
         Operator(settings, credentials=discover(os.environ)),
         credentials=lambda: discover(os.environ),
@@ -100,6 +109,12 @@ def run(
     # The operator may have ended by itself. A second stop does no harm.
     thread.call(operator.stop)
     thread.join()
+
+
+def give_back_memory() -> bool:
+    """Let free memory go back to the system early. Return whether the C library can do that."""
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    return mallopt is not None and all(mallopt(*option) for option in MALLOC_OPTIONS.items())
 
 
 @contextmanager

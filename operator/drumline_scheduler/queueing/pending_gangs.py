@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Collection, Iterable, Sequence
-from collections.abc import Set as AbstractSet
 from operator import indexOf, is_
 from typing import Final
 
@@ -38,7 +37,8 @@ class PendingGangs:
         """Gangs that were not pending in the last cycle."""
         self.removed: list[Gang] = []
         """Gangs that were pending in the last cycle only."""
-        self._classes = classes
+        self.classes = classes
+        """The classes of all gangs that are or were pending."""
         self._keys: list[OrderKey] = []
         """Keys in the order of `gangs`."""
         self._given: tuple[Gang, ...] = ()
@@ -110,25 +110,15 @@ class PendingGangs:
 
     def cost_of(self, gang: Gang) -> int:
         """Return how many ordinary searches a pending gang costs (`search_costs`)."""
-        return self._classes.costs[self._class_of[id(gang)]]
+        return self.classes.costs[self._class_of[id(gang)]]
 
     def costs_of(self, gangs: Iterable[Gang]) -> list[int]:
         """Return the cost of each class of some pending gangs."""
-        return [self._classes.costs[number] for number in {*map(self.class_of, gangs)}]
+        return [self.classes.costs[number] for number in {*map(self.class_of, gangs)}]
 
     def members(self, number: int) -> Sequence[Gang]:
         """Return all gangs of a class, without the individual ones."""
         return self._chains.get(number, ())
-
-    @property
-    def examples(self) -> Sequence[Gang]:
-        """A gang of each class that is or was pending."""
-        return self._classes.examples
-
-    @property
-    def requested(self) -> AbstractSet[str]:
-        """Names of the resources that these classes request beside the plain ones."""
-        return self._classes.requested
 
     @property
     def chains_by_class(self) -> Iterable[tuple[int, Sequence[Gang]]]:
@@ -173,7 +163,7 @@ class PendingGangs:
 
     def _register(self, gang: Gang) -> None:
         self._by_uid[gang.uid] = gang
-        number = self._class_of[id(gang)] = self._classes.number_of(gang)
+        number = self._class_of[id(gang)] = self.classes.number_of(gang)
         if gang.after:
             return
         if is_individual(gang):

@@ -48,7 +48,7 @@ class RejectionCache:
         self.deferral = deferral
         """Gangs that the cycle does not try."""
         self._deferred = {
-            number: Deferral.rejection(pending.examples[number].namespace)
+            number: Deferral.rejection(pending.classes.examples[number].namespace)
             for number in deferral.classes
         }
         self._known = _CachedRejections()

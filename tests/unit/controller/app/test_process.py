@@ -90,6 +90,35 @@ def test_kopf_is_loaded_without_the_client_that_it_would_log_in_through(tmp_path
     assert {"kopf: True", "client: False", "frozen: True"} <= set(lines)
 
 
+def test_the_c_library_gives_freed_memory_back() -> None:
+    """Blocks of 100 kB are freed behind one that stays, as texts of lists are."""
+    code = (
+        "import sys; from drumline.app.process import give_back_memory\n"
+        "def pages(): return int(open('/proc/self/statm').read().split()[1])\n"
+        "assert sys.argv[1] == 'plain' or give_back_memory()\n"
+        "large = bytes([1]) * 10_000_000; del large\n"
+        "before = pages()\n"
+        "blocks = [bytes([1]) * 200_000 for _ in range(500)]\n"
+        "last = bytes([1]) * 100_000\n"
+        "del blocks\n"
+        "print(pages() - before)\n"
+    )
+    kept = {
+        mode: int(
+            subprocess.run(
+                [sys.executable, "-c", code, mode],
+                env=os.environ | {"PYTHONPATH": f"{ROOT / 'operator'}:{ROOT / 'trainer'}"},
+                stdout=subprocess.PIPE,
+                text=True,
+                check=True,
+                timeout=HANG_SECONDS,
+            ).stdout
+        )
+        for mode in ("plain", "bounded")
+    }
+    assert kept["bounded"] < 1000 < kept["plain"]
+
+
 async def test_work_is_done_in_the_operator_s_thread() -> None:
     stop = asyncio.Event()
 
