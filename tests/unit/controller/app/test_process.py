@@ -91,7 +91,7 @@ def test_kopf_is_loaded_without_the_client_that_it_would_log_in_through(tmp_path
 
 
 def test_the_c_library_gives_freed_memory_back() -> None:
-    """Blocks of 100 kB are freed behind one that stays, as texts of lists are."""
+    """Most of 100 MB is freed between blocks that stay, as texts of lists are."""
     code = (
         "import sys; from drumline.app.process import give_back_memory\n"
         "def pages(): return int(open('/proc/self/statm').read().split()[1])\n"
@@ -99,8 +99,7 @@ def test_the_c_library_gives_freed_memory_back() -> None:
         "large = bytes([1]) * 10_000_000; del large\n"
         "before = pages()\n"
         "blocks = [bytes([1]) * 200_000 for _ in range(500)]\n"
-        "last = bytes([1]) * 100_000\n"
-        "del blocks\n"
+        "stay = blocks[::50]; del blocks\n"
         "print(pages() - before)\n"
     )
     kept = {
@@ -116,7 +115,7 @@ def test_the_c_library_gives_freed_memory_back() -> None:
         )
         for mode in ("plain", "bounded")
     }
-    assert kept["bounded"] < 1000 < kept["plain"]
+    assert kept["bounded"] < 2000 < kept["plain"], "pages of 4 KiB"
 
 
 async def test_work_is_done_in_the_operator_s_thread() -> None:
