@@ -24,12 +24,13 @@ from typing import Final
 from drumline_scheduler.cycle_session import CycleSession
 from drumline_scheduler.decisions import Blocked, BlockReason, Placed, Preemption
 from drumline_scheduler.faults import Stage, deciding
-from drumline_scheduler.model import Gang, Queue
+from drumline_scheduler.model import Gang, Queue, WaitingRule
 from drumline_scheduler.placement.placer import placed
 from drumline_scheduler.placement.projection import Nomination
 from drumline_scheduler.placement.quota_remedies import QuotaRemedyChecker
 from drumline_scheduler.preemption.preemptor import HELPED_BY_PREEMPTION, rules_of
 from drumline_scheduler.queueing.expected_ends import GangPlacement
+from drumline_scheduler.queueing.explanations import Explanations
 from drumline_scheduler.queueing.groups import GangGroup
 from drumline_scheduler.queueing.kept_rejections import KeptRejections
 from drumline_scheduler.queueing.pending_gangs import is_individual
@@ -109,6 +110,11 @@ class Admission:
         )
         self._released = False
         self.limits = TryLimits(session, pools_of=self._pools_of)
+        self.explanations = Explanations(
+            pending=session.pending,
+            budget=session.try_budget,
+            before=session.rejections.deferral.before,
+        )
         self.turns = Turns(
             session,
             passed=self._is_known,
@@ -192,7 +198,7 @@ class Admission:
             rejection = self._repeated(gang)
         if rejection is None:
             session.candidates.take_exempt()  # those of an earlier gang are not part of this answer
-            late = self.limits.late(gang) if is_ready else None
+            late = (self._late_behind([gang]) or self.limits.late(gang)) if is_ready else None
             outcome = late or self._try(gang, explains=not session.only_starts)
             if isinstance(outcome, GangPlacement):
                 return self._start(outcome)
@@ -256,6 +262,8 @@ class Admission:
             return {gang.uid: group.refused() for gang in members}
         is_ready = all(gang.retry_at <= session.now for gang in members)
         rejected = self._rejections.for_group(members) if is_ready else None
+        if rejected is None and is_ready and (late := self._late_behind(members)):
+            return {gang.uid: late for gang in members}
         rejected = rejected or self._without_pools(members)
         if rejected is None and is_ready and (late := self.limits.late_group(group)):
             return {gang.uid: late for gang in members}
@@ -276,6 +284,21 @@ class Admission:
             self._reserve(members, reason=BlockReason.WAITING_FOR_GROUP)
         held_up = group.held_up({members[i].key: why for i, why in rejected.items()})
         return {gang.uid: rejected.get(i, held_up) for i, gang in enumerate(members)}
+
+    def _late_behind(self, gangs: Sequence[Gang]) -> Rejection | None:
+        """Return the answer to gangs behind others that this cycle does not explain."""
+        is_strict = self._session.policy.waiting is WaitingRule.STRICT
+        return self.explanations.late(gangs) if is_strict and self._is_behind(gangs[0]) else None
+
+    def _is_behind(self, gang: Gang) -> bool:
+        """Return whether a gang is behind a blocking one in each pool that it may use."""
+        demand, pools = self._session.unmet_demand, self._session.projection.current.pools
+        if not demand.holds_any:
+            return False
+        if demand.holds(pools):
+            return True
+        names = self._pools_of(gang)
+        return bool(names) and all(demand.is_behind(gang=gang, pool=name) for name in names)
 
     def _without_pools(self, gangs: Sequence[Gang]) -> dict[int, Rejection] | None:
         """Return the first rejections without a search, by position; None if there are none.

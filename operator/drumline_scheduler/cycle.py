@@ -193,7 +193,11 @@ def _cycle(cycle: CycleInput, *, cache: CycleCache) -> Decisions:
         reservations=session.reservations.made(),
         order=order_of(pending=queued, answers=answers),
         considered=sum(uid in queued for uid in answers),
-        deferred=(*session.rejections.deferral.uids, *admission.limits.not_tried),
+        deferred=(
+            *session.rejections.deferral.uids,
+            *admission.limits.not_tried,
+            *admission.explanations.left_out,
+        ),
         passed=_passed(cycle, blocked=blocked, pending=queued),
         known=_known(cycle, blocked=blocked),
         retry_at=next_retry_at(session=session, broken=broken, blocked=blocked),

@@ -8,7 +8,7 @@ released nomination frees some. Then cached rejections are cleared.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from drumline_scheduler.admitted_gangs import AdmittedGangs
 from drumline_scheduler.cycle_input import CycleInput
@@ -197,7 +197,7 @@ def _deferral(cycle: CycleInput, *, pending: PendingGangs) -> Deferral:
     access = QueueAccess(queues)
     admitted = cycle.snapshot.admitted
     has_victims = sum(not held.is_foreign for held in admitted) > FEW_VICTIMS
-    return deferred_gangs(
+    deferral = deferred_gangs(
         pending,
         budget=cycle.try_budget,
         before=cycle.deferred,
@@ -215,6 +215,7 @@ def _deferral(cycle: CycleInput, *, pending: PendingGangs) -> Deferral:
             and (cycle.policy.waiting is WaitingRule.BACKFILL or cycle.policy.moves is not None)
         ),
     )
+    return replace(deferral, before=cycle.deferred)
 
 
 def _sweep_limits(running: Iterable[Admitted], pending: PendingGangs) -> SweepLimits:

@@ -40,7 +40,7 @@ WORLDS = [
 growth of pools, overdue gangs, evictions for queues, preemptions and overrides."""
 NOT_REACHED = {
     # Called with the budget of tries, which the worlds do not have.
-    *("_late_again", "let_pass", "fields_of"),
+    *("_late_again", "let_pass", "fields_of", "_spend"),
     # For parts of large gangs, and for gangs that need many new nodes.
     *("requests", "_least"),
     # For cycles with the cache of an earlier one.

@@ -261,6 +261,27 @@ def test_under_the_strict_rule_no_gang_is_deferred_that_holds_others_back() -> N
     assert reasons == {BlockReason.INSUFFICIENT_GPUS, BlockReason.BEHIND_HIGHER_PRIORITY}
 
 
+@pytest.mark.parametrize("in_groups", [False, True], ids=["gangs", "groups"])
+def test_under_the_strict_rule_gangs_behind_another_are_explained_in_turn(
+    *, in_groups: bool
+) -> None:
+    """Each of them costs a little, and a namespace may have any number of them."""
+    count = 8 * TRY_BUDGET
+    first = gang("waits", per_pod=pod(1), at=-1.0, queue="research")
+    behind = kinds(count)
+    if in_groups:
+        behind = [
+            replace(each, group=f"g{index // 2}", group_gangs=2)
+            for index, each in enumerate(behind)
+        ]
+    made = cycles([first, *behind], count=15 if in_groups else 7, policy=STRICT)
+    late = [not_tried(decisions) for decisions in made]
+    assert all(count // 2 <= len(each) for each in late)
+    assert not set.intersection(*late)
+    assert all(first.key not in each for each in late)
+    assert not any(decisions.placed for decisions in made)
+
+
 def test_under_the_strict_rule_kinds_that_no_node_can_hold_take_turns() -> None:
     never = [
         replace(each, per_pod=pod(1, cpu=10_000 + index))

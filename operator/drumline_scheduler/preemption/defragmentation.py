@@ -31,9 +31,13 @@ from drumline_scheduler.preemption.relocation import (
     relocated,
     start_moves,
 )
+from drumline_scheduler.queueing.search_costs import cost_of
 
 MAX_TRIES: Final = 64
 """Largest number of domains of a pool that are tried in one cycle."""
+MAX_UNITS: Final = 128
+"""Units of the searches for the gangs of these domains (`search_costs`). A domain whose gangs cost
+more is not emptied."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +94,7 @@ class Defragmenter:
         moves: list[Move] = []
         # Domains that are still used; domains that gangs were moved to; uids of moved gangs.
         left, targets, moved = set(used), set[int](), set[str]()
-        tries = 0
+        tries = units = 0
         for domain in self._movable_domains(pool=pool, depth=depth, used=used):
             if tries >= MAX_TRIES or len(left) < 2:
                 break
@@ -99,7 +103,10 @@ class Defragmenter:
             changed = domain.identity in targets or not moved.isdisjoint(domain.uids)
             if changed or not self._budget.allows(gangs=len(domain.units), gpu_seconds=domain.cost):
                 continue
-            tries += 1
+            cost = sum(cost_of(unit.held.gang) for unit in domain.units)
+            if units + cost > MAX_UNITS:
+                continue
+            tries, units = tries + 1, units + cost
             emptied = self._emptied(pool=pool, depth=depth, domain=domain, open_to=left)
             if emptied:
                 left.discard(domain.identity)

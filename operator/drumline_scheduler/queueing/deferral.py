@@ -61,6 +61,8 @@ class Deferral:
     """Namespaces and names of groups."""
     uids: tuple[str, ...] = ()
     """The first gang of each class and group, the longest deferred first."""
+    before: Sequence[str] = ()
+    """Uids of gangs that earlier cycles did not try, the longest left out first."""
 
     @staticmethod
     def rejection(namespace: str) -> Rejection:

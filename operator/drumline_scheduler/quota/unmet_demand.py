@@ -51,12 +51,21 @@ class UnmetDemand:
         self._wanted_by_users: set[tuple[str, str, str]] = set()
         """Demand of users at their limit, by (queue, user, pool)."""
 
+    @property
+    def holds_any(self) -> bool:
+        """True if a gang holds others back."""
+        return bool(self._first)
+
+    def is_behind(self, *, gang: Gang, pool: str) -> bool:
+        """Return whether a gang is behind a blocking one in a pool."""
+        return not self._first.keys().isdisjoint(_lines(gang, pool=pool))
+
     def behind(self, *, gang: Gang, pool: str) -> Rejection | None:
         """Return the rejection of a gang behind a blocking one; None: it may pass."""
         if not self._first:
             return None
-        line = (pool, gang.queue, gang.user)
-        first = next((self._first[line[:n]] for n in (1, 2, 3) if line[:n] in self._first), None)
+        lines = _lines(gang, pool=pool)
+        first = next((self._first[line] for line in lines if line in self._first), None)
         if first is None:
             return None
         key, reason = first
@@ -139,3 +148,8 @@ class UnmetDemand:
     def _root(self, gang: Gang) -> int:
         """Return the root of the gang's queue tree."""
         return self._tree.branches[self._tree.leaf_of[gang.queue]].path[-1]
+
+
+def _lines(gang: Gang, *, pool: str) -> tuple[tuple[str, ...], ...]:
+    """Return what a gang waits in line for: capacity, quota of its queue, its user's limit."""
+    return (pool,), (pool, gang.queue), (pool, gang.queue, gang.user)

@@ -7,9 +7,20 @@ from random import Random
 
 import pytest
 
-from drumline_scheduler import Admitted, Decisions, Gang, MoveBudget, Policy, Resources, Snapshot
+from drumline_scheduler import (
+    Admitted,
+    Decisions,
+    Gang,
+    MoveBudget,
+    Policy,
+    Resources,
+    Role,
+    Snapshot,
+)
+from drumline_scheduler.preemption.defragmentation import MAX_UNITS
+from drumline_scheduler.queueing.search_costs import cost_of
 from tests.property.invariants import violations
-from tests.unit.scheduler.builders import admitted, cluster, gang, node, queue, racks, run
+from tests.unit.scheduler.builders import admitted, cluster, gang, node, pod, queue, racks, run
 
 MOVES = Policy(moves=MoveBudget(gangs=8, gpu_seconds=3600.0))
 
@@ -74,6 +85,19 @@ def test_nobody_moves_without_a_gain_that_may_be_had(snapshot: Snapshot, policy:
 def test_the_budget_is_for_the_whole_cycle() -> None:
     item = Policy(moves=MoveBudget(gangs=1, gpu_seconds=3600.0))
     assert moves(decided(scattered(), policy=item)) == {"a": ("n2",)}
+
+
+def test_gangs_that_are_costly_to_search_for_do_not_move() -> None:
+    """Each of them takes milliseconds, and a cycle would try a rack after another."""
+    costly = tuple(Role(name=f"r{i}", pods=1, per_pod=pod(0, cpu=1 + i)) for i in range(8))
+    some = scattered()
+    running = [
+        admitted(replace(held.gang, roles=costly), *held.assignment * 9) for held in some.admitted
+    ]
+    cost = cost_of(running[0].gang)
+    assert MAX_UNITS // 2 < cost <= MAX_UNITS
+    assert len(moves(decided(some))) == 2
+    assert len(moves(decided(replace(some, admitted=tuple(running))))) == 1
 
 
 def test_nobody_moves_while_somebody_waits_for_capacity() -> None:
