@@ -15,6 +15,7 @@ from drumline_scheduler.placement.placer import placed
 from drumline_scheduler.preemption.defragmentation import Defragmenter
 from drumline_scheduler.preemption.migration import Migrator
 from drumline_scheduler.preemption.resizing import Resizer
+from drumline_scheduler.queueing.search_costs import cost_of
 from drumline_scheduler.rejections import Rejection
 from drumline_scheduler.sizes import fitting
 
@@ -29,6 +30,7 @@ class Growth:
             projection=session.projection,
             candidates=session.candidates,
             budget=session.move_budget,
+            cost_of=cost_of,
         )
         self._migrator = Migrator(
             projection=session.projection,

@@ -16,11 +16,12 @@ can be emptied, A first: its gang moves to B, because D is free and C is full. N
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from drumline_scheduler.decisions import Move, MoveReason
+from drumline_scheduler.model import Gang
 from drumline_scheduler.placement.pool_view import PoolView
 from drumline_scheduler.placement.projection import Projection
 from drumline_scheduler.preemption.candidates import Candidates
@@ -31,13 +32,12 @@ from drumline_scheduler.preemption.relocation import (
     relocated,
     start_moves,
 )
-from drumline_scheduler.queueing.search_costs import cost_of
 
 MAX_TRIES: Final = 64
 """Largest number of domains of a pool that are tried in one cycle."""
 MAX_UNITS: Final = 128
-"""Units of the searches for the gangs of these domains (`search_costs`). A domain whose gangs cost
-more is not emptied."""
+"""Units of the searches for the gangs of these domains. A domain whose gangs cost more is not
+emptied."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,11 +65,18 @@ class Defragmenter:
         projection: current and projected view.
         candidates: gangs that may be evicted or moved.
         budget: moves that are still allowed.
+        cost_of: units of one search for a gang.
     """
 
     def __init__(
-        self, *, projection: Projection, candidates: Candidates, budget: MoveAllowance
+        self,
+        *,
+        projection: Projection,
+        candidates: Candidates,
+        budget: MoveAllowance,
+        cost_of: Callable[[Gang], int],
     ) -> None:
+        self._cost_of = cost_of
         self._projection = projection
         self._candidates = candidates
         self._budget = budget
@@ -103,7 +110,7 @@ class Defragmenter:
             changed = domain.identity in targets or not moved.isdisjoint(domain.uids)
             if changed or not self._budget.allows(gangs=len(domain.units), gpu_seconds=domain.cost):
                 continue
-            cost = sum(cost_of(unit.held.gang) for unit in domain.units)
+            cost = sum(self._cost_of(unit.held.gang) for unit in domain.units)
             if units + cost > MAX_UNITS:
                 continue
             tries, units = tries + 1, units + cost
