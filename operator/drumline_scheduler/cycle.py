@@ -171,10 +171,9 @@ def _cycle(cycle: CycleInput, *, cache: CycleCache) -> Decisions:
     # 2. Repairs come first: a broken gang holds capacity without progress. Then nominated gangs,
     # then gangs that would break because their nodes are about to go.
     broken = sorted(admitted.broken, key=_admitted_key)
-    answers = _repair_and_start_nominated(
+    answers = _repair_start_and_relocate(
         session=session, admission=admission, admitted=admitted, broken=broken
     )
-    _relocate(session=session, admitted=admitted, answers=answers)
     # 3. The other pending gangs in scheduling order, each at most once.
     tried = _admit(session=session, admission=admission, snapshot=snapshot, answers=answers)
     # 4. Growth into capacity that no pending gang needs.
@@ -230,14 +229,14 @@ def _admitted_key(held: Admitted) -> tuple[int, float, str]:
     return order_key(held.gang)
 
 
-def _repair_and_start_nominated(
+def _repair_start_and_relocate(
     *,
     session: CycleSession,
     admission: Admission,
     admitted: AdmittedGangs,
     broken: Sequence[Admitted],
 ) -> dict[str, Answer]:
-    """Return the answers of broken and of nominated gangs, by uid.
+    """Return the answers of broken, nominated and displaced gangs, by uid.
 
     A surplus gang waits, without an answer, while its base gang stays broken.
 
@@ -266,6 +265,9 @@ def _repair_and_start_nominated(
                     answers.update(admission.start_group(together[gang.uid]))
                 else:
                     answers[gang.uid] = admission.start_nominated(gang)
+        if admission.take_released():
+            continue
+        _relocate(session=session, admitted=admitted, answers=answers)
         if not admission.take_released():
             return answers
 
@@ -280,6 +282,8 @@ def _relocate(
     *, session: CycleSession, admitted: AdmittedGangs, answers: dict[str, Answer]
 ) -> None:
     for held in sorted(admitted.displaced, key=_admitted_key):
+        if held.gang.uid in answers:
+            continue
         with deciding(held.gang, Stage.RELOCATE):
             moved = session.repair.relocate(held)
         if moved is not None:

@@ -339,7 +339,7 @@ class Reservation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NeedsNodes:
-    """A gang that would start, all else unchanged, if a pool had more nodes.
+    """A gang that would start, be repaired or move if a pool had more nodes, all else unchanged.
 
     No two of these gangs count on the same slot.
     """

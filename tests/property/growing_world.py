@@ -50,8 +50,17 @@ class GrowingWorld:
     )
     refused: frozenset[str] = frozenset()
     """Uids of gangs for which the autoscaler has just said that no nodes come."""
+    noticed: set[str] = field(default_factory=set[str])
+    """Names of nodes that are about to go."""
+    boot_seconds: float = 0.0
+    ready_at: dict[str, float] = field(default_factory=dict[str, float])
+    """When the ordered nodes are in service."""
+    broken_seconds: float = 0.0
+    """For how long gangs lacked a node, all of them together."""
     submitted: int = 0
     ordered: int = 0
+    idle: int = 0
+    """How many nodes were removed because nobody used them, beside those that were about to go."""
 
     def submit(self) -> None:
         """Another gang waits."""
@@ -83,6 +92,37 @@ class GrowingWorld:
         """A gang ends."""
         del self.running[uid]
 
+    def notice(self) -> None:
+        """The cloud says of a node in use that it is about to go."""
+        if self._used - self.noticed:
+            self.noticed.add(self.random.choice(sorted(self._used - self.noticed)))
+
+    def take_back(self) -> None:
+        """A node that was about to go stays."""
+        if self.noticed:
+            self.noticed.remove(self.random.choice(sorted(self.noticed)))
+
+    def lose(self) -> None:
+        """A node goes, if possible one that was about to."""
+        names = sorted(self.noticed or self._used)
+        if names:
+            name = self.random.choice(names)
+            self.noticed.discard(name)
+            del self.nodes[name]
+            for uid, held in self.running.items():
+                there = {i for i, place in enumerate(held.assignment) if place == name}
+                self.running[uid] = replace(held, lost=held.lost | there)
+
+    @property
+    def _used(self) -> set[str]:
+        names = (name for held in self.running.values() for name in held.assignment)
+        return self.nodes.keys() & set(names)
+
+    def look(self, seconds: float = LOOK_SECONDS) -> None:
+        """Time passes."""
+        self.now += seconds
+        self.broken_seconds += seconds * sum(bool(held.lost) for held in self.running.values())
+
     def change_leader(self) -> None:
         """Another process leads: it knows what the placeholders say."""
         self.demands = NodeDemands(
@@ -107,12 +147,19 @@ class GrowingWorld:
             needs=decisions.needs_nodes,
             started={placed.uid for placed in decisions.placed},
             refused=self.refused,
+            running=self.running.keys(),
             bound=self.running.keys(),
             timeouts=dict.fromkeys(self.limits, TIMEOUT),
             now=self.now,
         )
         gangs = {each.uid: each for each in self.waiting}
         for placed in decisions.placed:
+            if placed.uid in self.running:
+                held = self.running[placed.uid]
+                self.running[placed.uid] = replace(
+                    held, assignment=placed.assignment, lost=frozenset()
+                )
+                continue
             started = gangs[placed.uid]
             self.running[placed.uid] = admitted(started, *placed.assignment, pool=placed.pool)
             self.waiting.remove(started)
@@ -151,8 +198,9 @@ class GrowingWorld:
                 free[fits] -= share.gpus
         return self.ordered > before
 
-    def scale_down(self, *, chance: float) -> None:
-        """Idle nodes that no placeholder fits on go, each with this chance."""
+    def scale_down(self, *, chance: float) -> bool:
+        """Idle nodes that no placeholder fits on go, each with this chance; whether any went."""
+        before = len(self.nodes)
         free = self._free()
         idle = {name for name, gpus in free.items() if gpus == GPUS}
         for demand, share in self._pending():
@@ -164,26 +212,29 @@ class GrowingWorld:
                     break
         for name in sorted(idle):
             if self.random.random() < chance:
+                self.idle += name not in self.noticed
+                self.noticed.discard(name)
                 del self.nodes[name]
+        return len(self.nodes) < before
 
     def settle(self, *, rounds: int) -> None:
         """Bring all that the cloud has until nobody waits for it, so many rounds at most."""
         for _ in range(rounds):
             changed = self.cycle()
             changed |= self.scale_up(most=1000)
-            self.scale_down(chance=1.0)
+            changed |= self.scale_down(chance=1.0)
             if changed:
-                self.now += LOOK_SECONDS
+                self.look()
                 continue
             change = self.demands.next_change(dict.fromkeys(self.limits, TIMEOUT), now=self.now)
-            if change is None or not any(map(self.could_start, self.waiting)):
+            if change is None or not (any(map(self.could_start, self.waiting)) or self.repairable):
                 return
             self.now = max(self.now, change)
 
     def could_start(self, item: Gang) -> bool:
         """Whether the cloud has room for it beside what runs."""
         nodes = -(-item.nodes // (GPUS // item.per_pod.gpus))
-        used = {name for held in self.running.values() for name in held.assignment}
+        used = self._used
         return any(
             most - sum(self._place(name) == (pool, zone) for name in used) >= nodes
             and self.limits[pool] - sum(self._place(name)[0] == pool for name in used) >= nodes
@@ -191,17 +242,35 @@ class GrowingWorld:
             if pool in item.pools
         )
 
+    @property
+    def repairable(self) -> list[str]:
+        """The broken gangs for which the cloud has room."""
+        return [
+            held.gang.key
+            for held in self.running.values()
+            if held.lost
+            and self.could_start(replace(held.gang, nodes=len(held.lost), pools=(held.pool,)))
+        ]
+
     def snapshot(self) -> Snapshot:
         """The cluster now."""
         pools = tuple(sorted(self.limits))
         quota = Queue(name="research", nominal=dict.fromkeys(pools, 10_000))
         return cluster(
-            *self.nodes.values(),
+            *map(self._seen, self.nodes.values()),
             levels=("zone",),
             pools=pools,
             queues=(quota,),
-            running=self.running.values(),
+            running=map(self._displaced, self.running.values()),
         )
+
+    def _seen(self, each: Node) -> Node:
+        starting = self.now < self.ready_at.get(each.name, 0.0)
+        return replace(each, starting=starting, unschedulable=each.name in self.noticed)
+
+    def _displaced(self, held: Admitted) -> Admitted:
+        there = {i for i, name in enumerate(held.assignment) if name in self.noticed}
+        return held if held.lost else replace(held, displaced=frozenset(there), must_move=True)
 
     def _offers(self) -> tuple[NodeOffer, ...]:
         return tuple(
@@ -225,7 +294,8 @@ class GrowingWorld:
         return self.nodes[name].pool, self.nodes[name].domains[0]
 
     def _is_in(self, name: str, place: Place, share: Resources, gpus: int) -> bool:
-        return self._place(name) == place and gpus >= share.gpus
+        is_open = name not in self.noticed
+        return is_open and self._place(name) == place and gpus >= share.gpus
 
     def _has_more(self, place: Place) -> bool:
         return sum(self._place(name) == place for name in self.nodes) < self.cloud[place]
@@ -234,6 +304,7 @@ class GrowingWorld:
         pool, zone = place
         name = f"{pool}-{zone}-{self.ordered:03d}"
         self.nodes[name] = node(name, zone, gpus=GPUS, pool=pool)
+        self.ready_at[name] = self.now + self.boot_seconds
         self.ordered += 1
         return name
 

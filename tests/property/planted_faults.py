@@ -132,7 +132,8 @@ def some_world(number: int) -> World:
 def full_world(number: int) -> World:
     """A random cluster that has what other random ones lack.
 
-    Pools grow, some queues are drained, out of budget or nearly, and some gangs should have left.
+    Pools grow, some queues are drained, out of budget or nearly, some gangs should have left, and
+    nodes that are about to go certainly go.
     """
     random = Random(f"full {number}")
     if number % 2:
@@ -158,7 +159,10 @@ def full_world(number: int) -> World:
         if random.random() < 0.3
     )
     queues = tuple(_strained(random, queue) for queue in snapshot.queues)
-    admitted = tuple(_perhaps_overdue(random, held, now=item.now) for held in snapshot.admitted)
+    admitted = tuple(
+        replace(_perhaps_overdue(random, held, now=item.now), must_move=bool(held.displaced))
+        for held in snapshot.admitted
+    )
     waits = tuple(
         replace(each, queue="none") if random.random() < 0.05 else each for each in item.pending
     )

@@ -33,7 +33,7 @@ from tests.property.scheduling_worlds import World
 
 ROOT = Path(__file__).parents[2] / "operator" / "drumline_scheduler"
 WORLDS = [
-    *(("full", number) for number in (238, 256, 160, 51, 15, 104, 40, 62, 208, 293, 2, 956)),
+    *(("full", number) for number in (238, 256, 160, 51, 15, 104, 40, 62, 208, 293, 2, 956, 26)),
     *(("some", number) for number in (146, 44, 263, 3)),
 ]
 """Worlds that together reach almost all functions: repairs, moves, relocations, resizes, groups,

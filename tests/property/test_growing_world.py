@@ -14,6 +14,8 @@ from tests.property.growing_world import LOOK_SECONDS, GrowingWorld, growing_wor
 
 WORLDS = 2000 if os.environ.get("DRUMLINE_PROPERTIES") == "all" else 20
 STEPS = 25
+BOOT_SECONDS = 3 * LOOK_SECONDS
+NOTICE_LOOKS = 4
 ROUNDS = 100
 """More than any of these worlds needs: pauses after a timeout double up to an hour."""
 
@@ -30,6 +32,9 @@ def race(world: GrowingWorld) -> None:
             (world.withdraw, 0.08),
             (world.refuse, 0.1),
             (world.change_leader, 0.08),
+            (world.notice, 0.1),
+            (world.take_back, 0.05),
+            (world.lose, 0.05),
         ):
             if random.random() < chance:
                 act()
@@ -48,6 +53,7 @@ def test_who_can_start_starts_whatever_races(first: int) -> None:
         world.settle(rounds=ROUNDS)
         # Nobody holds a part that another could start with.
         assert [each.key for each in world.waiting if world.could_start(each)] == [], seed
+        assert world.repairable == [], seed
         for _ in range(world.submitted):  # as those that run end, the others follow
             for uid in sorted(world.running):
                 world.end(uid)
@@ -82,3 +88,36 @@ def test_where_the_cloud_has_enough_no_node_is_ordered_that_no_gang_takes(first:
         assert len(taken) == world.ordered, seed
         ordered += world.ordered
     assert ordered > 100
+
+
+def reclaimed(seed: int, *, notices: bool) -> GrowingWorld:
+    """A world after the cloud took three nodes, each two minutes after a notice or without one."""
+    world = growing_world(seed)
+    world.cloud = dict.fromkeys(world.cloud, 100)
+    world.limits = dict.fromkeys(world.limits, 100)
+    for _ in range(4):
+        world.submit()
+    world.settle(rounds=ROUNDS)
+    world.boot_seconds = BOOT_SECONDS
+    for _ in range(3):
+        if notices:
+            world.notice()
+        for step in range(10):
+            if step == NOTICE_LOOKS:
+                world.lose()
+            world.cycle()
+            world.scale_up(most=100)
+            world.look()
+    world.settle(rounds=ROUNDS)
+    return world
+
+
+@pytest.mark.extended(keep=1, of="growing worlds")
+@pytest.mark.parametrize("first", range(0, WORLDS, 20))
+def test_after_a_notice_gangs_lack_nodes_for_less_time_and_no_more_nodes_come(first: int) -> None:
+    for seed in range(first, first + 20):
+        without, noticed = (reclaimed(seed, notices=each) for each in (False, True))
+        assert (without.repairable, noticed.repairable) == ([], []), seed
+        assert (noticed.idle, noticed.ordered) == (0, without.ordered), seed
+        # A node boots for three looks, and is asked for four before the old one is lost.
+        assert without.broken_seconds > noticed.broken_seconds == 0.0, seed

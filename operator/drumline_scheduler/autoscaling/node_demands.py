@@ -5,6 +5,7 @@ An autoscaler answers node by node and promises nothing, so a demand is kept as 
     asked ──► the gang starts: the demand is hidden ──► over when its pods exist
       │
       ├─────► the gang would not start with it (quota, deleted, suspended) ──► over
+      ├─────► a running gang now lacks other pods ──► over; the next cycle requests nodes for these
       └─────► refused, or timeout ──► over; this zone grows as far again only after a pause
 
 While a demand is open, nodes that come are kept for the gang, the first in line first
@@ -21,7 +22,7 @@ from typing import Final
 
 from drumline_scheduler.decisions import NeedsNodes
 from drumline_scheduler.model import AskedNodes, NodeOffer, Snapshot
-from drumline_scheduler.resources import Resources
+from drumline_scheduler.resources import NOTHING, Resources
 
 FIRST_PAUSE_SECONDS: Final = 60.0
 LONGEST_PAUSE_SECONDS: Final = 3600.0
@@ -139,6 +140,7 @@ def demands_after(
     started: Collection[str],
     held_back: Collection[str] = (),
     refused: Collection[str] = (),
+    running: Collection[str] = (),
     messages: Mapping[str, str] = NO_MESSAGES,
     bound: Collection[str],
     timeouts: Mapping[str, float],
@@ -152,6 +154,7 @@ def demands_after(
         started: uids of the gangs that it started or repaired.
         held_back: uids of gangs that it would have started, but whose nodes are not guarded yet.
         refused: uids of gangs that get no nodes, according to the autoscaler or the API server.
+        running: uids of the gangs that hold places, whole or not.
         messages: last message of the autoscaler about the nodes of a gang, by uid.
         bound: uids of gangs all of whose pods are there.
         timeouts: seconds after which a demand is withdrawn, by pool.
@@ -166,6 +169,8 @@ def demands_after(
             demand = replace(demand, started_at=now)  # noqa: PLW2901 - the same demand, later
         need = needed.pop(demand.uid, None)
         end = _end(demand, need=need, refused=refused, bound=bound, timeouts=timeouts, now=now)
+        if end is None and demand.uid in running and need is not None and _differs(need, demand):
+            end = DemandEnd.NOT_NEEDED
         if end is None or (demand.started_at is None and demand.uid in held_back):
             kept.append(demand)
         else:
@@ -191,6 +196,14 @@ def demands_after(
         ),
         ended=tuple(ended),
     )
+
+
+def _differs(need: NeedsNodes, demand: NodeDemand) -> bool:
+    """Return whether a gang lacks other pods than its demand shows to the autoscaler."""
+    # A new leader does not know the shares of an earlier one.
+    if NOTHING in demand.shares:
+        return False
+    return sum(need.shares, start=NOTHING) != sum(demand.shares, start=NOTHING)
 
 
 def _end(

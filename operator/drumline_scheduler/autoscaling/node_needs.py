@@ -24,6 +24,8 @@ needs 2. C (1 pod of 8) finds the limit reached and waits. Four nodes come: A ge
 A node that is still being set up has no slots yet. It counts as one of the requested nodes, not in
 addition to them.
 
+A running gang whose nodes certainly go requests nodes before they are gone (`notices`).
+
 If a gang does not fit beside pods that are being deleted, it requests nodes only after these are
 gone. Otherwise an autoscaler that still sees them would add nodes for these places too. Overdue
 pods (`Node.overdue`) count like any others.
@@ -57,6 +59,7 @@ from drumline_scheduler.autoscaling.node_offers import (
     requested_offer,
 )
 from drumline_scheduler.autoscaling.node_tries import MAX_TRIED, node_tries, units_of
+from drumline_scheduler.autoscaling.notices import after_losses, noticed_gangs
 from drumline_scheduler.cycle_input import CycleInput
 from drumline_scheduler.decisions import (
     NEVER_FITS,
@@ -120,18 +123,27 @@ def promised(cycle: CycleInput, *, decide: Decide, nodes: OfferedNodes) -> Promi
         nodes: makes the new nodes.
     """
     snapshot, pending = cycle.snapshot, cycle.pending
-    # 1. Waiting and broken gangs with open requests, in scheduling order.
+    # 1. Broken, noticed and waiting gangs with open requests, as the cycle decides them.
     asked = {each.uid: each for each in snapshot.asked}
     gangs = {gang.uid: gang for gang in pending}
-    broken = {held.gang.uid: held for held in snapshot.admitted if held.lost and not held.leaving}
-    candidates = [gang for gang in pending if gang.uid in asked]
-    candidates += [held.gang for uid, held in broken.items() if uid in asked]
-    line = sorted((gang for gang in candidates if _may_ask(gang)), key=order_key)
+    broken = [held for held in snapshot.admitted if held.lost and not held.leaving]
+    noticed = noticed_gangs(snapshot, policy=cycle.policy)
+    parts = [held.gang for held in broken], [held.gang for held in noticed.values()], pending
+    line = [
+        gang
+        for part in parts
+        for gang in sorted((each for each in part if each.uid in asked), key=order_key)
+        if _may_ask(gang)
+    ]
     if not line:
         return Promised(snapshot=snapshot, pending=pending)
     # 2. Let them take their places, one after the other.
     grown = GrownCluster(
-        settled(snapshot, gangs=gangs, decisions=Decisions()),
+        settled(
+            after_losses(snapshot, noticed.keys() & asked.keys()),
+            gangs=gangs,
+            decisions=Decisions(),
+        ),
         now=cycle.now,
         decide=decide,
         nodes=nodes,
@@ -187,17 +199,14 @@ def with_node_needs(
     """
     snapshot = cycle.snapshot
     # 1. Gangs that new nodes may help, and the needs of earlier requests.
-    gangs = {held.gang.uid: held.gang for held in snapshot.admitted if held.lost}
-    gangs.update((gang.uid, gang) for gang in promises.pending)
+    lacking = (held.gang for held in snapshot.admitted if held.lost or held.displaced)
+    running = {gang.uid: gang for gang in lacking}
+    gangs = {**running, **{gang.uid: gang for gang in promises.pending}}
     started = {placed.uid for placed in decisions.placed}
     needs = {need.uid: need for need in promises.needs if need.uid not in started}
-    waiting = [
-        gangs[blocked.uid]
-        for blocked in decisions.blocked
-        if blocked.reason in _HELPED_BY_NODES
-        and blocked.uid not in needs
-        and _may_ask(gangs[blocked.uid])
-    ]
+    noticed = noticed_gangs(promises.snapshot, policy=cycle.policy)
+    line = _line(decisions, gangs=gangs, running=running, noticed=noticed)
+    waiting = [gang for gang in line if gang.uid not in needs and _may_ask(gang)]
     sizes = PoolSizes(snapshot.nodes)
     for need in needs.values():
         sizes.ask(need.pool, need.nodes)
@@ -211,7 +220,9 @@ def with_node_needs(
         used=sum(units_of(gangs[need.uid], nodes=need.nodes) for need in needs.values()),
     )
     if tries.gangs and len(needs) < MAX_GANGS:
-        world = _world_after(decisions, snapshot=snapshot, promises=promises, gangs=gangs)
+        lost = noticed.keys() & {gang.uid for gang in tries.gangs}
+        seen = replace(promises, snapshot=after_losses(promises.snapshot, lost))
+        world = _world_after(decisions, snapshot=snapshot, promises=seen, gangs=gangs)
         grown = GrownCluster(world, now=cycle.now, decide=decide, nodes=nodes)
         more = _needs(tries.gangs, snapshot=snapshot, sizes=sizes, grown=grown)
         needs.update((need.uid, need) for need in islice(more, MAX_GANGS - len(needs)))
@@ -241,6 +252,33 @@ def with_node_needs(
         deferred=(*decisions.deferred, *late),
         blocked=tuple(map(explained, decisions.blocked)),
     )
+
+
+def _line(
+    decisions: Decisions,
+    *,
+    gangs: Mapping[str, Gang],
+    running: Collection[str],
+    noticed: Mapping[str, Admitted],
+) -> list[Gang]:
+    """Return the gangs that new nodes may help, as the cycle decides them.
+
+    Args:
+        decisions: decisions of the cycle.
+        gangs: waiting, broken and displaced gangs by uid.
+        running: uids of the broken and displaced ones.
+        noticed: gangs that may request nodes because their own go, by uid.
+    """
+    blocked = [gangs[each.uid] for each in decisions.blocked if each.reason in _HELPED_BY_NODES]
+    # Noticed gangs that neither move nor leave in this cycle.
+    goes = {each.uid for each in (*decisions.placed, *decisions.moves)}
+    goes.update(victim.uid for each in decisions.preemptions for victim in each.victims)
+    stays = sorted((held.gang for uid, held in noticed.items() if uid not in goes), key=order_key)
+    return [
+        *(gang for gang in blocked if gang.uid in running),
+        *stays,
+        *(gang for gang in blocked if gang.uid not in running),
+    ]
 
 
 def _world_after(

@@ -63,6 +63,8 @@ def node_tries(
         before: uids of gangs that earlier cycles put off, the longest first.
         used: units of the gangs with open requests.
     """
+    if not waiting:
+        return NodeTries()
     helped = _Helped(snapshot, sizes=sizes)
     possible = [gang for gang in waiting if helped.may_start(gang)]
     # 1. The order in which gangs get a part of the budget.
@@ -119,10 +121,16 @@ class _Helped:
             if node.pool in self._offers:
                 free = node.allocatable.gpus - node.used.gpus + node.terminating.gpus
                 self._gpus[node.pool] += max(0, free)
+        self._lacking = {
+            held.gang.uid: sum(held.gang.request_of(position).gpus for position in held.vacant)
+            for held in snapshot.admitted
+            if held.lost or held.displaced
+        }
+        """GPUs that running gangs lack, by uid."""
 
     def may_start(self, gang: Gang) -> bool:
         """Return whether new nodes may help a gang. False is certain, True is not."""
-        gpus = gang.gpus_at(gang.legal_sizes[0])
+        gpus = self._lacking.get(gang.uid, gang.gpus_at(gang.legal_sizes[0]))
         return any(
             gpus <= self._gpus[pool] and any(_holds_a_pod(offer, gang) for offer in offers)
             for pool, offers in self._offers.items()

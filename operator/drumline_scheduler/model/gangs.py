@@ -369,9 +369,11 @@ class Admitted:
     gone."""
     displaced: frozenset[int] = frozenset()
     """Positions on nodes that are about to go. Their pods move if other nodes are found."""
+    must_move: bool = False
+    """True if the displaced pods leave in any case, because their nodes certainly go."""
     nominated: Mapping[int, str] = field(default_factory=dict[int, str])
-    """Nominated nodes by position: of lost pods while victims are evicted for a repair, or of all
-    pods if the gang is `leaving` to move."""
+    """Nominated nodes by position: of lost pods while victims are evicted or nodes come for a
+    repair, of displaced pods while nodes come, or of all pods if the gang is `leaving` to move."""
     nominated_pool: str = ""
     """Pool that it moves to. '' if it stays in its pool."""
     set_aside: bool = False
@@ -405,6 +407,16 @@ class Admitted:
     def survivors(self) -> dict[int, str]:
         """Nodes by position of the pods that are not lost."""
         return {i: name for i, name in enumerate(self.assignment) if i not in self.lost}
+
+    @property
+    def vacant(self) -> frozenset[int]:
+        """Positions that need another node: the lost ones, or else the displaced ones."""
+        return self.lost or self.displaced
+
+    @property
+    def staying(self) -> dict[int, str]:
+        """Nodes by position of the pods that need no other node."""
+        return {i: name for i, name in enumerate(self.assignment) if i not in self.vacant}
 
     @property
     def gpus(self) -> int:

@@ -34,7 +34,8 @@ class Nomination:
     pool: str
     nodes: tuple[str, ...]
     positions: tuple[int, ...] | None = None
-    """Positions of a broken running gang that wait for these nodes. None: the whole gang waits."""
+    """Positions of a broken or displaced gang that wait for these nodes. None: the whole gang
+    waits."""
 
     @property
     def gpus(self) -> int:
@@ -212,7 +213,7 @@ class Projection:
         if pool not in self.current.pools:
             return False
         # A gang that moves needs new nodes for all pods, and quota if it changes its pool. A broken
-        # gang needs nodes for exactly its lost pods, and has its quota.
+        # or displaced gang needs nodes for exactly its vacant positions, and has its quota.
         if held.leaving:
             may = pool == held.pool or self.projected.quota.has_room(
                 gang=gang, pool=pool, size=held.size
@@ -220,8 +221,8 @@ class Projection:
             fits = may and self.projected.fits(gang=gang, pool=pool, nodes=nodes)
             nomination = Nomination(gang=gang, pool=pool, nodes=nodes)
         else:
-            fits = held.lost == frozenset(positions) and self.projected.fits(
-                gang=gang, pool=pool, nodes=nodes, kept=held.survivors
+            fits = held.vacant == frozenset(positions) and self.projected.fits(
+                gang=gang, pool=pool, nodes=nodes, kept=held.staying
             )
             nomination = Nomination(gang=gang, pool=pool, nodes=nodes, positions=positions)
         if fits:

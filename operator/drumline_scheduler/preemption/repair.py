@@ -122,17 +122,26 @@ class GangRepair:
         gang, view = held.gang, self._projection.current.pools.get(held.pool)
         if view is None or gang.retry_at > self._now or gang.uid in view.leaving:
             return None
+        # New nodes that an autoscaler adds for it are nominated for it alone.
+        nomination = self._projection.nomination(gang)
+        if nomination is not None:
+            self._projection.release(nomination)
         # Before an upgrade all nodes are cordoned: then no gang needs a search of its own. Free
         # capacity only shrinks from here on, so the number counts for all gangs of the cycle.
-        if held.pool not in self._most_free:
+        elif held.pool not in self._most_free:
             self._most_free[held.pool] = most_free_gpus(view)
-        if gang.per_pod.gpus > self._most_free[held.pool]:
+        if nomination is None and gang.per_pod.gpus > self._most_free[held.pool]:
             return None
         positions = tuple(sorted(held.displaced))
-        staying = {i: name for i, name in enumerate(held.assignment) if i not in held.displaced}
-        nodes = self._placer.try_find(gang=gang, pool=held.pool, pods=held.size, kept=staying)
+        nodes = self._placer.try_find(gang=gang, pool=held.pool, pods=held.size, kept=held.staying)
         if nodes is None or not {held.assignment[i] for i in positions}.isdisjoint(nodes):
+            if nomination is not None:
+                self._projection.nominate(nomination)
             return None  # no room, or a node that is open again and was not about to go after all
+        if nomination is not None and tuple(nodes) != nomination.nodes:
+            self._placer.forget()
+            self._most_free.clear()
+            self.released_nomination = True
         self._candidates.exclude((gang.uid,))
         self._projection.take(gang=gang, pool=held.pool, nodes=nodes, positions=positions)
         node_of = dict(enumerate(held.assignment)) | dict(zip(positions, nodes, strict=True))

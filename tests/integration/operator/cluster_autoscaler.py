@@ -106,6 +106,10 @@ class ClusterAutoscaler:
         for name in self.nodes:
             self._taint(name, None)
 
+    def announce(self, name: str) -> None:
+        """The cloud says that it takes a spot machine back in two minutes."""
+        self._taint(name, "aws-node-termination-handler/spot-itn")
+
     def lose(self, name: str) -> None:
         """The cloud takes a spot machine back."""
         self._remove(name)

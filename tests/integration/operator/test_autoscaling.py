@@ -14,6 +14,7 @@ import pytest
 
 from drumline.lifecycle.model.timestamps import parse_timestamp
 from drumline_api.base import ANNOTATION_NODE_DEMAND, LABEL_NODE_DEMAND
+from drumline_contract import Progress
 from drumline_scheduler.model.autoscaling import ZONE_LABEL
 from tests.integration.operator.autoscaling_crds import CRDS
 from tests.integration.operator.cluster_autoscaler import (
@@ -284,6 +285,33 @@ def test_a_reclaimed_node_is_replaced_and_training_goes_on(grow: Grow) -> None:
         gang.running(2)
         assert gang.uids().items() >= {n: before[n] for n in ("gang-0-g1", "gang-1-g1")}.items()
         autoscaler.wait_placeholders(0)
+    assert autoscaler.added == 4
+
+
+def test_a_node_is_asked_for_at_the_notice_and_the_gang_moves_before_the_old_one_goes(
+    grow: Grow,
+) -> None:
+    growing = grow()
+    site, autoscaler = growing.site, growing.autoscaler
+    site.kube.create(a_claim("checkpoints", namespace=site.namespace))
+    with Trainers(site, "gang", saves=Progress(step=42, checkpoint_step=42)) as gang:
+        gang.submit(nodes=3)
+        autoscaler.wait_placeholders(3)
+        assert autoscaler.advance(SCALE_UP_SECONDS) == 3
+        gang.attend("0-g1", "1-g1", "2-g1")
+        gang.running(1)
+        autoscaler.wait_placeholders(0)
+        going = site.kube.get("pods", "gang-2-g1", site.namespace)["spec"]["nodeName"]
+        autoscaler.announce(going)
+        autoscaler.wait_placeholders(1)
+        gang.running(1)  # on all of its nodes
+        assert autoscaler.advance(SCALE_UP_SECONDS) == 1
+        gang.attend("0-g1", "1-g1", "2-g2")
+        status = gang.running(2)["status"]
+        assert (status["restarts"], status["checkpoint"]["step"]) == (0, 42)
+        assert site.kube.get("pods", "gang-2-g2", site.namespace)["spec"]["nodeName"] != going
+        autoscaler.wait_placeholders(0)
+        autoscaler.lose(going)
     assert autoscaler.added == 4
 
 

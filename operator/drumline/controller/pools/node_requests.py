@@ -129,7 +129,7 @@ class NodeRequests:
         pending: Sequence[Gang],
         now: float,
     ) -> None:
-        """Process a cycle's decisions about the waiting gangs, including broken gangs.
+        """Process a cycle's decisions about the waiting gangs, including broken and noticed ones.
 
         The demand of a gang that would start but is held back stays while it is held back.
 
@@ -155,7 +155,7 @@ class NodeRequests:
             return
         # Phase 3: the next demands.
         needed = {need.uid for need in decisions.needs_nodes}
-        waiting = (*pending, *(held.gang for held in snapshot.admitted if held.lost))
+        waiting = (*pending, *(held.gang for held in snapshot.admitted if held.vacant))
         self._gangs.update((gang.uid, gang) for gang in waiting if gang.uid in needed)
         after = demands_after(
             before,
@@ -163,6 +163,7 @@ class NodeRequests:
             started=starting,
             held_back=held_back,
             refused={each.uid for each in before.open if demand_name(each) in self._refused},
+            running={held.gang.uid for held in snapshot.admitted},
             messages=self._messages,
             bound={each.uid for each in before.open if self._is_bound(each)},
             timeouts=timeouts_of(self._pools.by_name),
@@ -175,7 +176,7 @@ class NodeRequests:
             self._demands = after.demands
             self._wake.set()
         # Phase 5: withdraw at once what starts now. The caller binds pods after this.
-        for demand in after.demands.open:
+        for demand in (*after.demands.open, *(demand for demand, _ in after.ended)):
             if demand.started_at == now:
                 await self._withdraw(demand)
 

@@ -127,6 +127,7 @@ def admitted_of(
         gpu_seconds_at_risk=gpu_seconds_at_risk(job, progress, now=now),
         giving_up=_giving_up(job, positions),
         displaced=_displaced(job, positions),
+        must_move=_must_move(job),
         nominated=_nominated(reserved_nodes, positions, moves=leaving),
         nominated_pool=nominated.gpu_pool if nominated and leaving else "",
     )
@@ -255,6 +256,12 @@ def _displaced(job: Job, positions: MemberPositions) -> frozenset[int]:
     return frozenset(
         position for position, (index, _) in enumerate(positions.pods) if index in going
     )
+
+
+def _must_move(job: Job) -> bool:
+    """Return whether members on ending nodes leave in any case, not only for another node."""
+    disruption = job.status.disruption
+    return disruption is not None and disruption.deadline is not None
 
 
 def _nominated(

@@ -218,6 +218,7 @@ def test_members_that_may_move_are_displaced_while_the_gang_runs(
     }
     admitted = seen(held(phase=phase, disruption=disruption))
     assert (admitted.displaced, admitted.leaving, admitted.lost) == (displaced, False, frozenset())
+    assert admitted.must_move is ("deadline" in fields)  # a cordon has none
 
 
 def test_work_on_parts_is_at_risk_as_what_they_are_of_a_gpu() -> None:

@@ -286,6 +286,23 @@ def test_a_broken_gang_asks_for_the_nodes_it_lost() -> None:
     assert decisions.needs_nodes[0].shares == (pod(8),)
 
 
+def test_a_broken_gang_that_nearly_fills_its_pool_asks_for_the_last_node() -> None:
+    held = admitted(gang("broken", nodes=3, gpus=8), "n0", "gone", "n2", lost=frozenset({1}))
+    nodes = [node("n0", gpus=8), node("n2", gpus=8)]
+    assert needs(run(growing(*nodes, offers=(offer(limit=3),), running=(held,)))) == {"broken": 1}
+    assert needs(run(growing(*nodes, offers=(offer(limit=2),), running=(held,)))) == {}
+
+
+def test_new_nodes_serve_a_broken_gang_before_those_that_wait() -> None:
+    held = admitted(gang("broken", gpus=8, at=9.0), "gone", lost=frozenset({0}))
+    snapshot = growing(node("n0", gpus=8), offers=(offer(),), running=(held,))
+    decisions = run(
+        asking(snapshot, "uid-first", "uid-broken", nodes=2), gang("first", nodes=2, gpus=8)
+    )
+    assert [placed.key for placed in decisions.placed] == ["training/broken"]
+    assert needs(decisions) == {"first": 2}
+
+
 def test_places_of_one_whose_victims_leave_are_nobody_elses() -> None:
     low = admitted(gang("low", gpus=8, queue="team", priority=-1), "n0")
     snapshot = growing(

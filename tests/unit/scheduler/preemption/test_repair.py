@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from drumline_scheduler import BlockReason, Node
+from drumline_scheduler import BlockReason, Node, Role
 from drumline_scheduler.placement.pool_view import build_views
 from drumline_scheduler.placement.resource_axis import axis_of
 from drumline_scheduler.preemption.repair import most_free_gpus
 from tests.texts import missing
-from tests.unit.scheduler.builders import admitted, cluster, gang, node, pod, racks, run
+from tests.unit.scheduler.builders import admitted, cluster, gang, node, pod, racks, room, run
 
 LOST_1 = frozenset({1})
 
@@ -210,6 +210,75 @@ def test_a_node_that_is_open_again_is_not_left_for_itself() -> None:
     whole = admitted(gang("a", nodes=2, gpus=1), "n0", "n1", displaced=LOST_1)
     other = admitted(gang("b", gpus=1), "n0")
     assert run(cluster(*racks(count=1), running=[whole, other])).placed == ()
+
+
+def test_what_is_kept_for_a_gang_that_finds_another_node_is_the_next_gangs() -> None:
+    """The broken gang, which must have the kept node, is before the pending one of that kind."""
+    kept = {1: "n3"}
+    whole = admitted(gang("a", nodes=2, gpus=2), "n0", "n1", displaced=LOST_1, nominated=kept)
+    fixed = [gang(name, gpus=2, selector={"disk": "fast"}) for name in ("broken", "waits")]
+    broken = admitted(fixed[0], "gone", lost=frozenset({0}))
+    nodes = closed(racks(count=1, nodes=4), "n1")
+    nodes[3] = replace(nodes[3], labels={"disk": "fast"})
+    decisions = run(cluster(*nodes, running=[whole, broken]), fixed[1])
+    assert {placed.key: placed.assignment for placed in decisions.placed} == {
+        "training/a": ("n0", "n2"),
+        "training/broken": ("n3",),
+    }
+
+
+def test_what_is_kept_for_a_gang_that_finds_no_other_nodes_stays_kept() -> None:
+    whole = admitted(
+        gang("a", nodes=3, gpus=2),
+        "n0",
+        "n1",
+        "n2",
+        displaced=frozenset({1, 2}),
+        nominated={1: "n3", 2: "n4"},
+    )
+    nodes = closed(racks(count=1, nodes=5), "n1", "n2")
+    nodes[4] = replace(nodes[4], used=pod(2), terminating=pod(2))
+    assert run(cluster(*nodes, running=[whole]), gang("waits", gpus=2)).placed == ()
+
+
+def test_what_is_kept_for_the_pod_of_a_role_is_as_large_as_that_pod() -> None:
+    launcher = Role(name="launcher", pods=1, per_pod=pod(0, cpu=4))
+    kept = {0: "n2"}
+    whole = admitted(
+        gang("a", gpus=2, roles=(launcher,)), "n1", "n0", displaced=frozenset({0}), nominated=kept
+    )
+    nodes = [
+        node("n0", gpus=2, allocatable=room(2, cpu=0)),
+        node("n1", gpus=0, unschedulable=True),
+        node("n2", allocatable=room(1, cpu=4), used=pod(0, cpu=1), terminating=pod(0, cpu=1)),
+    ]
+    waits = gang("waits", per_pod=pod(1, cpu=1))
+    assert run(cluster(*nodes, running=[whole]), waits).placed == ()
+
+
+def test_a_gang_moves_to_the_node_that_another_one_leaves_to_it() -> None:
+    large = admitted(gang("large", gpus=4, at=-1.0), "n0", displaced=frozenset({0}))
+    small = admitted(gang("small", gpus=2), "n1", displaced=frozenset({0}), nominated={0: "n3"})
+    nodes = [node(f"n{number}", gpus=gpus) for number, gpus in enumerate([4, 2, 2, 4])]
+    decisions = run(cluster(*closed(nodes, "n0", "n1"), running=[large, small]))
+    assert {placed.key: placed.assignment for placed in decisions.placed} == {
+        "training/small": ("n2",),
+        "training/large": ("n3",),
+    }
+
+
+def test_what_a_gang_that_starts_elsewhere_leaves_is_the_broken_gangs_first() -> None:
+    fast = gang("broken", gpus=2, selector={"disk": "fast"})
+    broken = admitted(fast, "gone", lost=frozenset({0}))
+    whole = admitted(gang("whole", gpus=2), "n1", displaced=frozenset({0}))
+    starts = gang("starts", gpus=4, nominated=("n3",), nominated_pool="h100")
+    nodes = closed([node(f"n{number}", gpus=4) for number in range(4)], "n0", "n1")
+    nodes[3] = replace(nodes[3], labels={"disk": "fast"}, used=pod(2), terminating=pod(2))
+    decisions = run(cluster(*nodes, running=[broken, whole]), starts)
+    assert {placed.key: placed.assignment for placed in decisions.placed} == {
+        "training/starts": ("n2",),
+        "training/broken": ("n3",),
+    }
 
 
 def test_an_elastic_gang_on_a_node_that_is_about_to_go_does_not_grow() -> None:

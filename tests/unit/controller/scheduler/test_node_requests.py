@@ -1,0 +1,80 @@
+"""What is asked for running gangs is withdrawn before their new pods are bound."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+from drumline.controller.informers.specs import SpecCache
+from drumline.controller.nodes.pods import JobPods
+from drumline.controller.pools.demand_objects import ObjectSettings
+from drumline.controller.pools.keeping_pods import KeepingPods
+from drumline.controller.pools.node_requests import NodeRequests
+from drumline.controller.pools.placeholders import Placeholders
+from drumline.kube.views import ObjectView
+from drumline.telemetry.metrics import Metrics
+from drumline_api.gpupool import GpuPoolSpec
+from drumline_scheduler.model import Snapshot
+from tests.property.tiny_autoscaler import NAMESPACE, TinyAutoscaler
+from tests.unit.controller.views import pod_view
+from tests.unit.scheduler.builders import admitted, cluster, gang, node, run
+
+NOW = 1000.0
+TURNS = 100
+"""More turns of the event loop than it takes to write the placeholders."""
+SETTINGS = ObjectSettings(namespace=NAMESPACE, image="any:1")
+
+
+class Requests:
+    """The node requests of a leader, with one pool and the pods of one job that runs."""
+
+    def __init__(self, *, pods: int) -> None:
+        self.autoscaler = TinyAutoscaler(most=9)
+        pools, known = SpecCache(GpuPoolSpec), JobPods()
+        spec = {"nodeSelector": {"pool": "h100"}, "autoscaling": self.autoscaler.spec}
+        pools.on_object(
+            None, ObjectView(namespace="", name="h100", uid="u", resource_version="1", spec=spec)
+        )
+        for index in range(pods):
+            known.on_pod(None, pod_view(index=index))
+        self.read = asyncio.Event()
+        self.ours = NodeRequests(
+            pools=pools,
+            pods=known,
+            modes={
+                "Placeholders": Placeholders(
+                    client=self.autoscaler, settings=SETTINGS, clock=lambda: NOW
+                )
+            },
+            keeping=KeepingPods(client=self.autoscaler, settings=SETTINGS, clock=lambda: NOW),
+            metrics=Metrics().autoscaling,
+            clock=lambda: NOW,
+            wake_scheduler=self.read.set,
+        )
+
+    async def cycle(self, snapshot: Snapshot) -> None:
+        """Decide, and ask for nodes."""
+        offered = self.ours.offered(snapshot, now=NOW)
+        decisions = run(offered, now=NOW)
+        await self.ours.take(decisions, snapshot=offered, pending=(), now=NOW)
+
+    async def until_asked(self, snapshot: Snapshot) -> None:
+        """Decide as a leader that has just begun, write the placeholders, and write no more."""
+        running = asyncio.ensure_future(self.ours.run())
+        await self.read.wait()
+        await self.cycle(snapshot)
+        for _ in range(TURNS):
+            await asyncio.sleep(0)
+        running.cancel()
+
+
+async def test_what_a_noticed_gang_asked_for_is_gone_when_it_moves() -> None:
+    """Its other pods are there all the time, so they do not say that the new one is bound."""
+    llama = replace(gang("llama", nodes=2, gpus=8), key="team/llama", uid="job-1")
+    held = admitted(llama, "n0", "n1", displaced=frozenset({1}), must_move=True)
+    nodes = [node("n0", gpus=8), node("n1", gpus=8, unschedulable=True)]
+    requests = Requests(pods=2)
+    await requests.until_asked(cluster(*nodes, levels=(), running=[held]))
+    assert len(requests.autoscaler.asked_for("job-1")) == 1
+    await requests.cycle(cluster(*nodes, node("n2", gpus=8), levels=(), running=[held]))
+    assert requests.autoscaler.pods == {}
