@@ -95,6 +95,7 @@ def test_a_rejection_is_the_same_where_a_node_has_no_room_for_a_pod_that_must_go
     [
         pytest.param(60_006_070, id="a later reservation needs the quota of the first pool"),
         pytest.param(60_008_689, id="two gangs evict each other while others borrow"),
+        pytest.param(65_005_662, id="two gangs that move were told places that only one can have"),
         pytest.param(61_001_533, id="a gang borrows after the one that is blamed"),
     ],
 )

@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from drumline_scheduler.model import Admitted, Gang, Queue
+from drumline_scheduler.model import Admitted, Gang, Queue, order_key
 from drumline_scheduler.placement.cluster_view import ClusterView
 from drumline_scheduler.quota.pool_selection import requested_pools
 from drumline_scheduler.quota.queue_access import access_rejection
@@ -185,12 +185,13 @@ class Projection:
         return self._nominations.get(gang.uid)
 
     def recall_running(self, running: Iterable[Admitted]) -> tuple[str, ...]:
-        """Nominate running gangs again: for a repair, or for a move.
+        """Nominate running gangs again in scheduling order: for a repair, or for a move.
 
         Returns:
             Uids of gangs whose move is cancelled: they can no longer move to their nodes.
         """
-        line: list[Admitted] = [held for held in running if held.nominated]
+        nominated = (held for held in running if held.nominated)
+        line = sorted(nominated, key=lambda held: order_key(held.gang))
         stay: list[str] = []
         while True:
             failed = [held for held in line if not self._recalled(held)]
