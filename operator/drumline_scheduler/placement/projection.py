@@ -191,7 +191,7 @@ class Projection:
             Uids of gangs whose move is cancelled: they can no longer move to their nodes.
         """
         nominated = (held for held in running if held.nominated)
-        line = sorted(nominated, key=lambda held: order_key(held.gang))
+        line: list[Admitted] = sorted(nominated, key=lambda held: order_key(held.gang))
         stay: list[str] = []
         while True:
             failed = [held for held in line if not self._recalled(held)]
