@@ -113,6 +113,12 @@ class Promised:
     needs: tuple[NeedsNodes, ...] = ()
     coming: tuple[Node, ...] = ()
 
+    @property
+    def with_places(self) -> frozenset[str]:
+        """Uids of broken gangs with promised places. Without these they ask in a later cycle."""
+        admitted = self.snapshot.admitted
+        return frozenset(held.gang.uid for held in admitted if held.lost and held.nominated)
+
 
 def promised(cycle: CycleInput, *, decide: Decide, nodes: OfferedNodes) -> Promised:
     """Nominate the places of the gangs with open requests for nodes.
@@ -206,7 +212,8 @@ def with_node_needs(
     needs = {need.uid: need for need in promises.needs if need.uid not in started}
     noticed = noticed_gangs(promises.snapshot, policy=cycle.policy)
     line = _line(decisions, gangs=gangs, running=running, noticed=noticed)
-    waiting = [gang for gang in line if gang.uid not in needs and _may_ask(gang)]
+    helped = needs.keys() | promises.with_places
+    waiting = [gang for gang in line if gang.uid not in helped and _may_ask(gang)]
     sizes = PoolSizes(snapshot.nodes)
     for need in needs.values():
         sizes.ask(need.pool, need.nodes)

@@ -9,7 +9,9 @@ import pytest
 
 from drumline_scheduler import (
     AskedNodes,
+    Blocked,
     BlockReason,
+    CycleInput,
     Decisions,
     Gang,
     NeedsNodes,
@@ -26,10 +28,12 @@ from drumline_scheduler import (
     Toleration,
     TolerationOperator,
     WaitingRule,
+    decide,
 )
-from drumline_scheduler.autoscaling.node_needs import MAX_GANGS
+from drumline_scheduler.autoscaling.node_needs import MAX_GANGS, Promised, with_node_needs
 from drumline_scheduler.model import Obstacle, ObstacleKind
 from drumline_scheduler.model.autoscaling import ZONE_LABEL
+from drumline_scheduler.offered_nodes import OfferedNodes
 from tests.texts import missing
 from tests.unit.scheduler.builders import admitted, after, cluster, gang, node, pod, queue, run
 
@@ -539,3 +543,26 @@ def test_what_waits_for_no_nodes_keeps_nobody_from_growing_nor_from_repair() -> 
     decisions = run(large, too_big)
     assert needs(decisions) == {"waits": 9}
     assert [each.kept for each in decisions.resized] == [(0,)]
+
+
+def test_a_broken_gang_that_does_not_get_its_promised_place_asks_in_the_next_cycle() -> None:
+    """Until then it has the place, so it is not tried as a broken one."""
+    broken = admitted(gang("broken", nodes=2, gpus=8), "n0", "gone", lost=frozenset({1}))
+    nodes = [node(f"n{i}", gpus=8) for i in range(2)]
+    snapshot = growing(*nodes, offers=(offer(),), running=(broken,))
+    kept = replace(snapshot, admitted=(replace(broken, nominated={1: "n1"}),))
+    answer = Blocked(
+        key=broken.gang.key,
+        uid=broken.gang.uid,
+        reason=BlockReason.INSUFFICIENT_GPUS,
+        message="no room",
+    )
+    decisions = with_node_needs(
+        Decisions(blocked=(answer,)),
+        cycle=CycleInput(snapshot=snapshot, pending=(), policy=Policy(), now=0.0),
+        promises=Promised(snapshot=kept, pending=()),
+        decide=decide,
+        nodes=OfferedNodes(),
+    )
+    assert decisions.needs_nodes == ()
+    assert reasons(decisions) == {"broken": BlockReason.INSUFFICIENT_GPUS}
