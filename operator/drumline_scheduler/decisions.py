@@ -92,7 +92,7 @@ class BlockReason(StrEnum):
     CHECKPOINT_FOLDER_IN_USE = "CheckpointFolderInUse"
     """Another job uses its checkpoint folder and has not ended."""
     NOT_TRIED = "NotTried"
-    """Its namespace has more kinds of waiting gangs than one cycle tries: they take turns."""
+    """More kinds of gangs wait, in its namespace or in all, than a cycle tries. They take turns."""
     SCHEDULER_ERROR = "SchedulerError"
     """The scheduler raised an exception on it. All other gangs are decided as usual."""
 

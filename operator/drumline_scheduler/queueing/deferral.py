@@ -69,8 +69,8 @@ class Deferral:
         """Return the answer to a deferred gang."""
         return Rejection(
             reason=BlockReason.NOT_TRIED,
-            message=f"not tried in this cycle: namespace {namespace} has more kinds of waiting jobs"
-            " than one cycle tries, so they take turns",
+            message=f"not tried in this cycle: more kinds of jobs wait, in namespace {namespace} or"
+            " in all of them, than one cycle tries, so they take turns",
             remedy=Remedy(kind=RemedyKind.WAIT),
         )
 
