@@ -706,7 +706,7 @@ class Admission:
 
         # A smaller size fits wherever a larger one does, so the sizes that fit are found by
         # bisection. The largest size over all pools wins, and among equal sizes the preferred pool.
-        open_pools = [p for p in pools if not session.unmet_demand.behind(gang=gang, pool=p)]
+        open_pools = [p for p in pools if not session.unmet_demand.is_behind(gang=gang, pool=p)]
         sizes_in = {p: sampled(fitting(sizes, fits=partial(fits, pool=p))) for p in open_pools}
         for size in sorted({*chain.from_iterable(sizes_in.values())}, reverse=True):
             for pool in open_pools:
@@ -731,7 +731,7 @@ class Admission:
         """
         session = self._session
         if not explains and (
-            session.unmet_demand.behind(gang=gang, pool=pool) is not None
+            session.unmet_demand.is_behind(gang=gang, pool=pool)
             or not self._may_fit(gang=gang, pool=pool, pods=pods)
         ):
             return _UNEXPLAINED

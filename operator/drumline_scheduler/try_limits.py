@@ -77,7 +77,7 @@ class TryLimits:
     def saves_remedy(self, gang: Gang, *, pool: str) -> bool:
         """Return whether no remedy is searched for, because an earlier gang holds the pool."""
         is_bounded = self._session.try_budget is not None and cost_of(gang) > COSTLY
-        return is_bounded and self._session.unmet_demand.behind(gang=gang, pool=pool) is not None
+        return is_bounded and self._session.unmet_demand.is_behind(gang=gang, pool=pool)
 
     def late_group(self, group: GangGroup) -> Rejection | None:
         """Return the answer to a group that is not tried in this cycle; None: it is tried."""
@@ -108,7 +108,7 @@ class TryLimits:
         demand, budget = self._session.unmet_demand, (self._session.try_budget or 0) // 2
         if demand.holds(self._session.projection.current.pools):
             return None
-        behind = demand.behind
+        behind = demand.is_behind
         pools = {
             gang.uid: [pool for pool in self._pools_of(gang) if not behind(gang=gang, pool=pool)]
             for gang in gangs

@@ -340,7 +340,7 @@ class Life:
         del self.held[held.gang.uid]
         self._run_on(held, range(len(held.assignment)))
         places = tuple(name for _, name in sorted(held.nominated.items()))
-        if not places:  # a move is no preemption
+        if not places:  # a gang that moves is not preempted
             self.preempted.setdefault(held.gang.uid, []).append(self.clock)
         pool = (held.nominated_pool or held.pool) if places else ""
         self.pending.append(replace(held.gang, nominated=places, nominated_pool=pool))

@@ -205,7 +205,7 @@ def with_node_needs(
     """
     snapshot = cycle.snapshot
     # 1. Gangs that new nodes may help, and the needs of earlier requests.
-    lacking = (held.gang for held in snapshot.admitted if held.lost or held.displaced)
+    lacking = (held.gang for held in snapshot.admitted if held.vacant)
     running = {gang.uid: gang for gang in lacking}
     gangs = {**running, **{gang.uid: gang for gang in promises.pending}}
     started = {placed.uid for placed in decisions.placed}

@@ -124,7 +124,7 @@ class _Helped:
         self._lacking = {
             held.gang.uid: sum(held.gang.request_of(position).gpus for position in held.vacant)
             for held in snapshot.admitted
-            if held.lost or held.displaced
+            if held.vacant
         }
         """GPUs that running gangs lack, by uid."""
 

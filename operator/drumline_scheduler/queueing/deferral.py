@@ -309,7 +309,7 @@ def _smallest(
 ) -> tuple[set[str], int]:
     """Return the uids of the kinds of the smallest namespaces that fit, and their units.
 
-    Of namespaces with equal units, those with deferred kinds come first.
+    Among namespaces with equal units, those with deferred kinds come first.
     """
     used, uids = 0, set[str]()
     ranked = [

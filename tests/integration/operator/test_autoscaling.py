@@ -265,17 +265,21 @@ def test_of_two_gangs_that_race_for_too_few_nodes_one_starts_and_then_the_other(
     assert autoscaler.added == 4
 
 
+def _three_run_on_new_nodes(gang: Trainers, autoscaler: ClusterAutoscaler) -> None:
+    gang.submit(nodes=3)
+    autoscaler.wait_placeholders(3)
+    assert autoscaler.advance(SCALE_UP_SECONDS) == 3
+    gang.attend("0-g1", "1-g1", "2-g1")
+    gang.running(1)
+    autoscaler.wait_placeholders(0)
+
+
 def test_a_reclaimed_node_is_replaced_and_training_goes_on(grow: Grow) -> None:
     growing = grow()
     site, autoscaler = growing.site, growing.autoscaler
     site.kube.create(a_claim("checkpoints", namespace=site.namespace))
     with Trainers(site, "gang") as gang:
-        gang.submit(nodes=3)
-        autoscaler.wait_placeholders(3)
-        assert autoscaler.advance(SCALE_UP_SECONDS) == 3
-        gang.attend("0-g1", "1-g1", "2-g1")
-        gang.running(1)
-        autoscaler.wait_placeholders(0)
+        _three_run_on_new_nodes(gang, autoscaler)
         before = gang.uids()
         lost = site.kube.get("pods", "gang-2-g1", site.namespace)["spec"]["nodeName"]
         autoscaler.lose(lost)
@@ -295,12 +299,7 @@ def test_a_node_is_asked_for_at_the_notice_and_the_gang_moves_before_the_old_one
     site, autoscaler = growing.site, growing.autoscaler
     site.kube.create(a_claim("checkpoints", namespace=site.namespace))
     with Trainers(site, "gang", saves=Progress(step=42, checkpoint_step=42)) as gang:
-        gang.submit(nodes=3)
-        autoscaler.wait_placeholders(3)
-        assert autoscaler.advance(SCALE_UP_SECONDS) == 3
-        gang.attend("0-g1", "1-g1", "2-g1")
-        gang.running(1)
-        autoscaler.wait_placeholders(0)
+        _three_run_on_new_nodes(gang, autoscaler)
         going = site.kube.get("pods", "gang-2-g1", site.namespace)["spec"]["nodeName"]
         autoscaler.announce(going)
         autoscaler.wait_placeholders(1)

@@ -1,4 +1,4 @@
-"""What is asked for running gangs is withdrawn before their new pods are bound."""
+"""Requests of running gangs are withdrawn before their new pods are bound."""
 
 from __future__ import annotations
 

@@ -173,7 +173,7 @@ def test_as_many_gangs_ask_as_of_any_others() -> None:
 
 
 class Demands:
-    """What is asked for over time, as the operator keeps it."""
+    """The requests over time, as the operator keeps them."""
 
     def __init__(self) -> None:
         self.open = NodeDemands()
