@@ -42,6 +42,7 @@ from drumline_scheduler.rejections import Rejection, noting_exempt, noting_free_
 from drumline_scheduler.sizes import fitting, sampled
 from drumline_scheduler.try_limits import TryLimits
 from drumline_scheduler.turns import Turns
+from drumline_scheduler.work import was_late
 
 MOST_REJECTED_KINDS: Final = 4
 """Kinds of gangs of one group that are rejected with a reason in one cycle."""
@@ -194,13 +195,15 @@ class Admission:
         is_ready = gang.retry_at <= session.now
         # The rejection of an equivalent gang is this gang's answer, if it is not backing off.
         rejection = self._rejections.rejection(gang) if is_ready else None
-        if rejection is None and is_ready:
+        if rejection is None and is_ready and not was_late():
+            self.limits.note_turn(gang)
             rejection = self._repeated(gang)
         if rejection is None:
             session.candidates.take_exempt()  # those of an earlier gang are not part of this answer
-            late = (self._late_behind([gang]) or self.limits.late(gang)) if is_ready else None
+            late = self._late(gang) if is_ready else None
             outcome = late or self._try(gang, explains=not session.only_starts)
             if isinstance(outcome, GangPlacement):
+                session.note_start()
                 return self._start(outcome)
             if isinstance(outcome, Yields):
                 self.limits.let_pass(gang)
@@ -209,9 +212,11 @@ class Admission:
             if isinstance(outcome, RejectedByPools) and session.only_starts:
                 return _UNEXPLAINED
             if isinstance(outcome, RejectedByPools):
-                preemption = self._preempt(gang=gang, rejected=outcome)
+                late = self.limits.late_for_preemption(gang)
+                preemption = None if late else self._preempt(gang=gang, rejected=outcome)
                 if preemption is not None:
                     return preemption
+                outcome = late or outcome
             # Add to the message why no gang is evicted for it, and which candidates are exempt.
             rejection = self._merged(gang=gang, outcome=outcome)
             if isinstance(outcome, RejectedByPools) and rejection.reason in HELPED_BY_PREEMPTION:
@@ -270,6 +275,7 @@ class Admission:
         if rejected is None:
             outcome = self._try_together(group)
             if not isinstance(outcome, Mapping):
+                session.note_start()
                 return {start.uid: start for start in outcome}
             if is_ready and (preemptions := self._preempt_together(group, rejected=outcome)):
                 return {each.uid: each for each in preemptions}
@@ -284,6 +290,12 @@ class Admission:
             self._reserve(members, reason=BlockReason.WAITING_FOR_GROUP)
         held_up = group.held_up({members[i].key: why for i, why in rejected.items()})
         return {gang.uid: rejected.get(i, held_up) for i, gang in enumerate(members)}
+
+    def _late(self, gang: Gang) -> Rejection | None:
+        """Return the answer to a gang that is not tried in this cycle; None: it is tried."""
+        return self._late_behind([gang]) or self.limits.late(
+            gang, is_early=self.turns.is_early(gang)
+        )
 
     def _late_behind(self, gangs: Sequence[Gang]) -> Rejection | None:
         """Return the answer to gangs behind others that this cycle does not explain."""
@@ -441,7 +453,7 @@ class Admission:
                 kinds.add(self._session.pending.class_of(gang))
                 # Only the rejections of the first order are answers. One is enough for the other
                 # gangs to wait.
-                if first or len(kinds) >= MOST_REJECTED_KINDS:
+                if first or len(kinds) >= MOST_REJECTED_KINDS or was_late():
                     break
             if not rejected:
                 return starts

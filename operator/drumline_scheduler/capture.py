@@ -76,6 +76,7 @@ class Capture:
             deferred=self.deferred,
             passed=self.passed,
             known=self.known,
+            late_from=self.decisions.late_at,
         )
 
 

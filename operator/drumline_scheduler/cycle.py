@@ -55,7 +55,8 @@ from drumline_scheduler.queueing.groups import GangGroups
 from drumline_scheduler.queueing.pending_gangs import PendingGangs
 from drumline_scheduler.quota.usage_budgets import Budgets
 from drumline_scheduler.rejections import Rejection
-from drumline_scheduler.work import Work, counted, current
+from drumline_scheduler.try_limits import RunningTurns
+from drumline_scheduler.work import CyclePart, Work, counted, current
 
 
 def decide(
@@ -76,11 +77,12 @@ def decide(
         TooManyFaultsError: more gangs raise than one call sets aside.
     """
     cache, work = cache or CycleCache(), work or current() or Work()
+    work.late_from = cycle.late_from
 
     def attempt(cycle: CycleInput) -> Decisions:
         work.clear()
         try:
-            return _decide(cycle, cache=cache)
+            return replace(_decide(cycle, cache=cache), late_at=work.late_at)
         except Exception:
             cache.clear()  # it may have been left in the middle of a change
             raise
@@ -171,14 +173,21 @@ def _cycle(cycle: CycleInput, *, cache: CycleCache) -> Decisions:
     # 2. Repairs come first: a broken gang holds capacity without progress. Then nominated gangs,
     # then gangs that would break because their nodes are about to go.
     broken = sorted(admitted.broken, key=_admitted_key)
+    repairs = RunningTurns(session)
+    session.begin(CyclePart.REPAIR)
     answers = _repair_start_and_relocate(
-        session=session, admission=admission, admitted=admitted, broken=broken
+        session=session,
+        admission=admission,
+        admitted=admitted,
+        broken=repairs.sorted(broken),
+        turns=repairs,
     )
     # 3. The other pending gangs in scheduling order, each at most once.
+    session.begin(CyclePart.ADMIT)
     tried = _admit(session=session, admission=admission, snapshot=snapshot, answers=answers)
     # 4. Growth into capacity that no pending gang needs.
     if not session.only_starts:
-        _grow(growth=growth, admitted=admitted, pending=queued, answers=answers)
+        _grow(growth=growth, admitted=admitted, pending=queued, answers=answers, session=session)
     # 5. The answers; moves come last, as they may only use what is left.
     blockable = BlockableGangs(broken=broken, pending=queued, tried=tried, answers=answers)
     blocked = blocked_gangs(blockable, session=session, admission=admission, cache=cache.blocked)
@@ -193,6 +202,7 @@ def _cycle(cycle: CycleInput, *, cache: CycleCache) -> Decisions:
         order=order_of(pending=queued, answers=answers),
         considered=sum(uid in queued for uid in answers),
         deferred=(
+            *session.rejections.deferral.in_turn([*repairs.put_off, *admission.limits.put_off]),
             *session.rejections.deferral.uids,
             *admission.limits.not_tried,
             *admission.explanations.left_out,
@@ -235,6 +245,7 @@ def _repair_start_and_relocate(
     admission: Admission,
     admitted: AdmittedGangs,
     broken: Sequence[Admitted],
+    turns: RunningTurns,
 ) -> dict[str, Answer]:
     """Return the answers of broken, nominated and displaced gangs, by uid.
 
@@ -253,8 +264,7 @@ def _repair_start_and_relocate(
             if _stays_broken(admitted.base_of(held), answers=answers):
                 continue
             if not isinstance(answers.get(held.gang.uid), Placed | Resized | Preemption):
-                with deciding(held.gang, Stage.REPAIR):
-                    repaired = session.repair.repair(held)
+                repaired = _repaired(held, session=session, turns=turns)
                 if repaired is not None:
                     answers[held.gang.uid] = repaired
         for gang in nominated:
@@ -267,9 +277,20 @@ def _repair_start_and_relocate(
                     answers[gang.uid] = admission.start_nominated(gang)
         if admission.take_released():
             continue
-        _relocate(session=session, admitted=admitted, answers=answers)
+        _relocate(session=session, admitted=admitted, answers=answers, turns=turns)
         if not admission.take_released():
             return answers
+
+
+def _repaired(held: Admitted, *, session: CycleSession, turns: RunningTurns) -> Answer | None:
+    """Return the answer to a broken gang; None: a surplus gang waits, or nothing is explained."""
+    if late := turns.late(held, Stage.REPAIR):
+        return late
+    with deciding(held.gang, Stage.REPAIR):
+        repaired = session.repair.repair(held)
+    if isinstance(repaired, Placed | Resized):
+        session.note_start()
+    return repaired
 
 
 def _stays_broken(held: Admitted | None, *, answers: Mapping[str, Answer]) -> bool:
@@ -279,15 +300,20 @@ def _stays_broken(held: Admitted | None, *, answers: Mapping[str, Answer]) -> bo
 
 
 def _relocate(
-    *, session: CycleSession, admitted: AdmittedGangs, answers: dict[str, Answer]
+    *,
+    session: CycleSession,
+    admitted: AdmittedGangs,
+    answers: dict[str, Answer],
+    turns: RunningTurns,
 ) -> None:
-    for held in sorted(admitted.displaced, key=_admitted_key):
-        if held.gang.uid in answers:
+    for held in turns.sorted(sorted(admitted.displaced, key=_admitted_key)):
+        if held.gang.uid in answers or turns.late(held, Stage.RELOCATE):
             continue
         with deciding(held.gang, Stage.RELOCATE):
             moved = session.repair.relocate(held)
         if moved is not None:
             answers[held.gang.uid] = moved
+            session.note_start()
 
 
 def _admit(
@@ -346,10 +372,20 @@ def _admitted(gang: Gang, *, admission: Admission) -> Placed | Preemption | Reje
 
 
 def _grow(
-    *, growth: Growth, admitted: AdmittedGangs, pending: PendingGangs, answers: dict[str, Answer]
+    *,
+    growth: Growth,
+    admitted: AdmittedGangs,
+    pending: PendingGangs,
+    answers: dict[str, Answer],
+    session: CycleSession,
 ) -> None:
-    """Grow running gangs in scheduling order, then start surplus gangs beside their base gangs."""
+    """Grow running gangs in scheduling order, then start surplus gangs beside their base gangs.
+
+    Gangs that are left when the time of the cycle is over wait for another cycle.
+    """
     for held in sorted(admitted.may_grow, key=_admitted_key):
+        if session.is_late(f"{Stage.GROW} {held.gang.uid}"):
+            return
         # A surplus gang grows only beside a base gang that this cycle leaves alone.
         beside = admitted.base_of(held)
         if beside is not None and (beside.gang.uid in answers or growth.leaves(beside)):
@@ -372,6 +408,8 @@ def _grow(
     for gang, pool in sorted(gangs, key=lambda pair: order_key(pair[0])):
         if gang.surplus is None:
             continue
+        if session.is_late(f"{Stage.SURPLUS} {gang.uid}"):
+            return
         with deciding(gang.surplus, Stage.SURPLUS):
             started = growth.start_surplus(gang.surplus, beside=pool)
         if started is not None:

@@ -32,6 +32,9 @@ class CycleInput:
     """Uids of gangs that were tried in an earlier cycle, under `Strict`."""
     explain: bool = True
     """False: blockers and remedies of rejections may be missing. Everything else is the same."""
+    late_from: tuple[str, ...] = ()
+    """The places at which the time of a captured cycle was over (`Decisions.late_at`). It is over
+    there in this one, too."""
     only_starts: bool = False
     """True: waiting gangs start, and broken ones are repaired. No gang is evicted for a waiting one
     or grows, and rejections have no reasons."""

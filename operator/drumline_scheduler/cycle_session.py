@@ -7,7 +7,7 @@ released nomination frees some. Then cached rejections are cleared.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from drumline_scheduler.admitted_gangs import AdmittedGangs
@@ -45,6 +45,7 @@ from drumline_scheduler.quota.pool_selection import PoolSelector
 from drumline_scheduler.quota.queue_access import QueueAccess
 from drumline_scheduler.quota.unmet_demand import UnmetDemand
 from drumline_scheduler.quota.usage_budgets import Budgets
+from drumline_scheduler.work import CyclePart, begin, is_late, note_start
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +88,23 @@ class CycleSession:
     stay: tuple[str, ...]
     """Uids of gangs whose move is cancelled, because their new slots are gone."""
 
+    def begin(self, part: CyclePart) -> None:
+        """Begin a part of the cycle with a share of its time (`work.Work.begin`)."""
+        if self.try_budget is not None:
+            begin(part)
+
+    def note_start(self) -> None:
+        """Allow more time, because a gang starts."""
+        if self.try_budget is not None:
+            note_start()
+
+    def is_late(self, place: str) -> bool:
+        """Return whether the rest of the part waits for the next cycle (`work.Work.is_late`).
+
+        A cycle without a budget for searches is never late.
+        """
+        return self.try_budget is not None and is_late(place)
+
     def groups_of_nominated(self, nominated: Sequence[Gang]) -> dict[str, tuple[Gang, ...]]:
         """Return the gangs that start together with each nominated gang, by uid.
 
@@ -127,7 +145,7 @@ def open_session(
     budgets = Budgets(snapshot, now=now)
     # The two views and the searches in them.
     projection = Projection(current=cluster, admitted=admitted.unsettled)
-    placer = Placer(projection, explain=explain)
+    placer = Placer(projection, explain=explain, is_late=_lateness(cycle))
     # Preemption and moves.
     candidates = Candidates(snapshot=snapshot, budgets=budgets, policy=policy, now=now)
     moving, costs = admitted.unsettled, candidates.moving_costs
@@ -176,6 +194,11 @@ def open_session(
     candidates.exclude(projection.nominated)
     _recall_pending(session)
     return session
+
+
+def _lateness(cycle: CycleInput) -> Callable[[str], bool]:
+    """Return whether the time of a cycle is over at a place, for its explanations."""
+    return is_late if cycle.try_budget is not None else lambda _place: False
 
 
 def _reservations(cycle: CycleInput, *, projection: Projection) -> Reservations:

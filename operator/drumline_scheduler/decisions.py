@@ -442,3 +442,5 @@ class Decisions:
     retry_at: float | None = None
     """Time at which a decision may change without other events. A backoff or a minimum runtime
     ends, or enough of a budget flows back."""
+    late_at: tuple[str, ...] = ()
+    """The places at which the time of the cycle was over (`work.Work.late_at`)."""

@@ -113,8 +113,13 @@ class Growth:
         )
 
     def moves(self) -> tuple[Move, ...]:
-        """Return moves to preferred pools, then moves that free whole domains."""
+        """Return moves to preferred pools, then moves that free whole domains.
+
+        There are none if the time of the cycle is over.
+        """
         session = self._session
+        if session.is_late("moves"):
+            return ()
         back = self._migrator.moves_back() if session.policy.move_back else []
         pools = session.projection.current.pools
         quiet = [pool for pool in pools if not session.unmet_demand.is_wanted(pool)]

@@ -1,4 +1,4 @@
-"""Count the steps of a cycle by gang, and stop a gang that takes too many. Pure: no I/O, no clock.
+"""Count the steps of a cycle by gang, and stop a gang that takes too many. Pure: no I/O.
 
 Searches report the steps that they are about to take (`spend`): sums that are compared, sizes that
 are tried. The phases of a cycle name the gang that they decide (`faults.deciding`). A gang with
@@ -7,13 +7,19 @@ more than `MOST_GANG_STEPS` raises `OutOfStepsError`, which becomes its answer (
 Steps are counted where the work depends on what a tenant writes. A loop that reports none is
 stopped from outside: another thread reads `Work.frames` and raises `CycleCutError` in the thread of
 the cycle, after it has named the gang (`Work.blame`).
+
+A cycle may have a time limit (`TimeLimit`). Beyond it, the gangs that are left are not tried, and
+the next cycle has a smaller budget for searches (`queueing.deferral`). The caller hands in the
+clock. The places at which the time was over are part of the decisions, so a replay ends there too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Collection, Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
+from enum import Enum
 from typing import Final, Protocol
 
 from drumline_scheduler.model import Gang
@@ -22,6 +28,39 @@ MOST_GANG_STEPS: Final = 1_000_000_000
 """Steps for one gang in one phase: a few seconds. Ordinary gangs take less than a million."""
 PROBE_SHARE: Final = 8
 """A probe (`Work.is_probe`) may take this part of the steps."""
+
+
+LATE_SECONDS: Final = 0.03
+"""Processor time after which a cycle tries no more gangs, beside what follows."""
+_NODE_SECONDS: Final = 3e-5
+"""More of it for each node of the cluster."""
+_START_SECONDS: Final = 5e-4
+"""More of it for each gang that starts. Starts are what a cycle is for."""
+
+
+class CyclePart(Enum):
+    """A part of a cycle with its share of the time: where it ends, and the least that it has."""
+
+    REPAIR = (0.7, 0.25)
+    """Repairs and relocations of running gangs."""
+    ADMIT = (1.0, 0.5)
+    """Starts of waiting gangs, then growth and moves of running ones."""
+    NEEDS = (0.4, 0.0)
+    """Waiting gangs on new nodes. It begins early or not at all, because each try is long."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeLimit:
+    """The time that a cycle may spend on gangs that do not start."""
+
+    clock: Callable[[], float]
+    """Processor seconds of the thread that decides."""
+    seconds: float
+
+    @classmethod
+    def for_nodes(cls, nodes: int, *, clock: Callable[[], float]) -> TimeLimit:
+        """Return the limit for a number of nodes: 45 ms for 500."""
+        return cls(clock=clock, seconds=LATE_SECONDS + _NODE_SECONDS * nodes)
 
 
 class OutOfStepsError(RuntimeError):
@@ -50,11 +89,40 @@ class Frame(Protocol):
 
 
 class Work:
-    """The gangs that a cycle is deciding, and the number of steps it has taken."""
+    """The gangs that a cycle is deciding, and the number of steps it has taken.
 
-    __slots__ = ("attempts", "blamed", "frames", "is_probe", "steps")
+    Args:
+        limit: limit of its time. None: no limit.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = (
+        "_allowed",
+        "_began",
+        "_is_late",
+        "_limit",
+        "_part",
+        "attempts",
+        "blamed",
+        "frames",
+        "is_probe",
+        "late_at",
+        "late_from",
+        "steps",
+    )
+
+    def __init__(self, *, limit: TimeLimit | None = None) -> None:
+        self._limit = limit
+        self._began = 0.0
+        """Reading of the clock at which this attempt began, plus the time of its starts."""
+        self._part = CyclePart.REPAIR
+        self._allowed = 0.0
+        """Reading of the clock at which this part is over."""
+        self._is_late = False
+        """True if this part has found its time to be over."""
+        self.late_at: tuple[str, ...] = ()
+        """The places at which the time of a part was over."""
+        self.late_from: Collection[str] = ()
+        """These places in a captured cycle. They end the parts of this one, too."""
         self.frames: list[Frame] = []
         """The parts that are being decided, the innermost last."""
         self.steps = 0
@@ -79,8 +147,45 @@ class Work:
                 self.blamed = frame
                 raise OutOfStepsError(f"takes more than {most} steps")
 
+    def begin(self, part: CyclePart) -> None:
+        """Begin a part of the cycle with a share of the time."""
+        self._part, self._is_late = part, False
+        if self._limit is not None:
+            end, least = part.value
+            now, seconds = self._limit.clock(), self._limit.seconds
+            self._allowed = max(self._began + end * seconds, now + least * seconds)
+
+    def is_late(self, place: str) -> bool:
+        """Return whether the rest of this part waits for the next cycle.
+
+        Args:
+            place: the question, such as a stage and the uid of a gang. No other question of this
+                part has the same one.
+        """
+        place = f"{self._part.name.lower()}: {place}"
+        if not self._is_late:
+            if self._limit is None:
+                self._is_late = place in self.late_from
+            else:
+                self._is_late = self._limit.clock() >= self._allowed
+            if self._is_late:
+                self.late_at = (*self.late_at, place)
+        return self._is_late
+
+    @property
+    def is_over(self) -> bool:
+        """True if this part has found its time to be over."""
+        return self._is_late
+
+    def note_start(self) -> None:
+        """Allow more time, because a gang starts."""
+        self._allowed += _START_SECONDS
+        self._began += _START_SECONDS
+
     def clear(self, *, is_probe: bool = False) -> None:
         """Begin another attempt at the cycle."""
+        self.late_at, self._is_late = (), False
+        self._began = self._limit.clock() if self._limit else 0.0
         self.is_probe = is_probe
         self.attempts += 1
         self.frames.clear()
@@ -100,6 +205,32 @@ def spend(steps: int) -> None:
     work = _CURRENT.get()
     if work is not None:
         work.spend(steps)
+
+
+def begin(part: CyclePart) -> None:
+    """Begin a part of the cycle that this thread decides; see `Work.begin`."""
+    work = _CURRENT.get()
+    if work is not None:
+        work.begin(part)
+
+
+def is_late(place: str) -> bool:
+    """Return whether the time of a part is over; see `Work.is_late`."""
+    work = _CURRENT.get()
+    return work is not None and work.is_late(place)
+
+
+def was_late() -> bool:
+    """Return whether the part of the cycle that this thread decides is over."""
+    work = _CURRENT.get()
+    return work is not None and work.is_over
+
+
+def note_start() -> None:
+    """Allow the cycle that this thread decides more time, because a gang starts."""
+    work = _CURRENT.get()
+    if work is not None:
+        work.note_start()
 
 
 @contextmanager

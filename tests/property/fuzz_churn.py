@@ -18,7 +18,15 @@ from typing import Final
 from drumline.kube import codec
 from drumline_scheduler import Decisions, decide
 from tests.property.fuzz_settings import PRIORITIES, drawn_setting
-from tests.property.fuzz_world import DRAWN_FIELDS, KINDS, CycleWorld, Played, is_decided
+from tests.property.fuzz_world import (
+    DRAWN_FIELDS,
+    FEW_NAMESPACES,
+    KINDS,
+    LATE,
+    CycleWorld,
+    Played,
+    is_decided,
+)
 from tests.property.tenant_bounds import AT_BOUNDS, Json, add_job, metadata, node_view, raw
 
 CYCLES: Final = (30, 60)
@@ -27,8 +35,6 @@ _COMPARED: Final = 0.15
 """Share of the cycles that are decided once more without a cache."""
 _WAVE: Final = 0.2
 _DELETION: Final = 0.15
-_LATE: Final = 2
-"""Cycles in which a modest job is decided."""
 
 
 class ChurnWorld(CycleWorld):
@@ -49,7 +55,7 @@ class ChurnWorld(CycleWorld):
         """How nodes differ from their first state, by number. None of them is deleted."""
         self._gone: set[int] = set()
         # Many namespaces take turns (`queueing.deferral`).
-        self._most_late = _LATE if self.setting.namespaces <= 8 else 6 * _LATE
+        self._most_late = LATE if self.setting.namespaces <= FEW_NAMESPACES else 6 * LATE
         self._waves: list[list[Callable[[], object]]] = []
         self._foreign: list[Callable[[], object]] = []
         """Delete foreign pods, the oldest first."""
@@ -73,7 +79,8 @@ class ChurnWorld(CycleWorld):
             self._note_modest(number, decisions=decisions, played=played)
             is_compared = dice.random() < _COMPARED
             if self._compares and is_compared and self.given is not None:
-                played.differing += decide(self.given) != decisions
+                again = replace(self.given, late_from=decisions.late_at)
+                played.differing += decide(again) != decisions
         gc.unfreeze()
         return played
 

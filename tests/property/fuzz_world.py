@@ -32,7 +32,8 @@ from drumline_scheduler import (
 )
 from drumline_scheduler.model import AskedNodes
 from drumline_scheduler.queueing.arrivals import Arrivals
-from drumline_scheduler.queueing.deferral import TRY_BUDGET
+from drumline_scheduler.queueing.deferral import TRY_BUDGET, next_budget
+from drumline_scheduler.work import TimeLimit, Work
 from tests.property.fuzz_settings import (
     PRIORITIES,
     drawn_setting,
@@ -52,6 +53,9 @@ from tests.property.tenant_bounds import (
 )
 
 CYCLES: Final = 6
+LATE: Final = 2
+"""Cycles in which a modest job is decided. More namespaces than a few take turns."""
+FEW_NAMESPACES: Final = 8
 MOST_CYCLES: Final = 40
 """Cycles of a world in which new gangs still enter after `CYCLES`."""
 KINDS: Final = ("job", "gated", "group", "running", "batch", "jobset", "ray", "pytorch")
@@ -107,6 +111,7 @@ class CycleWorld:
         self._nominated: dict[str, Gang] = {}
         self._passed: frozenset[str] = frozenset()
         self._known: frozenset[str] = frozenset()
+        self._try_budget = TRY_BUDGET
         self._asked: tuple[AskedNodes, ...] = ()
         self._cache, self._arrivals = CycleCache(), Arrivals()
         self._deferred: tuple[str, ...] = ()
@@ -157,7 +162,8 @@ class CycleWorld:
             took, decisions = self.cycle(number)
             played.seconds.append(took)
             played.faults += len(decisions.faults)
-            decided |= number <= 2 and is_decided("team-b/modest-2", by=decisions)
+            is_soon = number <= LATE * (1 if self.setting.namespaces <= FEW_NAMESPACES else 3)
+            decided |= is_soon and is_decided("team-b/modest-2", by=decisions)
         gc.unfreeze()
         played.late = not decided
         return played
@@ -203,12 +209,14 @@ class CycleWorld:
             pending=tuple(self._arrivals.let_in(self._pending())),
             policy=self.policy,
             now=now,
-            try_budget=TRY_BUDGET,
+            try_budget=self._try_budget,
             deferred=self._deferred,
             passed=self._passed,
             known=self._known,
         )
-        decisions = decide(given, cache=self._cache)
+        limit = TimeLimit.for_nodes(len(snapshot.nodes), clock=time.thread_time)
+        decisions = decide(given, cache=self._cache, work=Work(limit=limit))
+        self._try_budget = next_budget(self._try_budget, late_at=decisions.late_at)
         took = time.thread_time() - began
         self._deferred, self._passed = decisions.deferred, decisions.passed
         self._known, self.given = decisions.known, given

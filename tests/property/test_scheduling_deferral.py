@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import pairwise
+from itertools import count, pairwise
 from random import Random
 
 import pytest
@@ -22,9 +22,9 @@ from drumline_scheduler import (
     decide,
 )
 from drumline_scheduler.model import order_key
-from drumline_scheduler.queueing.deferral import NAMESPACES, TRY_BUDGET
+from drumline_scheduler.queueing.deferral import NAMESPACES, TRY_BUDGET, next_budget
 from drumline_scheduler.queueing.search_costs import cost_of
-from drumline_scheduler.work import Work
+from drumline_scheduler.work import TimeLimit, Work
 from tests.property.scale import many
 from tests.property.test_scheduling_cycle_cache import POLICIES, Life
 from tests.unit.scheduler.builders import STRICT, admitted, cluster, gang, node, pod
@@ -73,6 +73,12 @@ def cycles(
     return made
 
 
+def ticking(questions: int) -> TimeLimit:
+    """A limit that is over after a number of questions."""
+    times = count()
+    return TimeLimit(clock=lambda: float(next(times)), seconds=float(questions))
+
+
 def not_tried(decisions: Decisions) -> set[str]:
     return {each.key for each in decisions.blocked if each.reason is BlockReason.NOT_TRIED}
 
@@ -87,7 +93,7 @@ def not_passed(pending: list[Gang], decisions: Decisions, *, known: frozenset[st
     unknown = [
         order[uid]
         for uid in decisions.deferred
-        if uid not in known and queue[uid] not in spent and uid in order
+        if uid in order and uid not in known and queue[uid] not in spent
     ]
     starts = [order[each.uid] for each in decisions.placed if each.uid in order]
     return not unknown or all(start < min(unknown) for start in starts)
@@ -122,7 +128,7 @@ def crowds(count: int, *, each: int = TRY_BUDGET) -> list[Gang]:
 
 
 def test_many_namespaces_share_half_of_the_budget_under_the_strict_rule() -> None:
-    pending = crowds(30)
+    pending = crowds(50)
     made = cycles(pending, count=10, policy=STRICT)
     known = [0, *(len(each.known) for each in made)]
     assert all(
@@ -319,7 +325,7 @@ def test_under_the_strict_rule_no_gang_passes_one_that_was_not_tried() -> None:
 
 def test_under_the_strict_rule_a_costly_gang_leaves_the_budget_of_others() -> None:
     roles = tuple(Role(name=f"r{i}", pods=11, per_pod=pod(10_000)) for i in range(2))
-    costly = gang("costly", key="crowd/costly", nodes=9999, roles=roles, per_pod=pod(10_000))
+    costly = gang("costly", key="crowd/costly", nodes=30_000, roles=roles, per_pod=pod(10_000))
     modest = gang("modest", key="other/modest", per_pod=pod(10_001), at=1e6)
     assert cost_of(costly) > NAMESPACES * TRY_BUDGET // 2
     (decisions,) = cycles([costly, modest], count=1, policy=STRICT)
@@ -405,9 +411,14 @@ def test_a_group_with_a_member_that_waits_is_not_deferred_under_the_strict_rule(
 @pytest.mark.extended(keep=5)
 @pytest.mark.parametrize("policy", POLICIES, ids=["best", "strict", "backfill", "fair", "moves"])
 @pytest.mark.parametrize("seed", range(many(4, 40)))
-def test_lives_with_a_small_budget(seed: int, policy: Policy) -> None:
-    """With and without a cache the decisions are equal, and no kind waits for its turn for long."""
+@pytest.mark.parametrize("has_clock", [False, True])
+def test_lives_with_a_small_budget(seed: int, policy: Policy, *, has_clock: bool) -> None:
+    """With and without a cache the decisions are equal, and no kind waits for its turn for long.
+
+    With a clock, most cycles run out of time, and a replay ends where they ended.
+    """
     life, cache = Life(Random(seed)), CycleCache()
+    chance, budget, late = Random(seed), 6, 0
     deferred: tuple[str, ...] = ()
     passed, known = frozenset[str](), frozenset[str]()
     since: dict[str, int] = {}
@@ -418,16 +429,21 @@ def test_lives_with_a_small_budget(seed: int, policy: Policy) -> None:
             pending=tuple(life.pending),
             policy=policy,
             now=life.now,
-            try_budget=6,
+            try_budget=budget,
             deferred=deferred,
             passed=passed,
             known=known,
         )
-        decisions = decide(given, cache=cache)
-        assert decisions == decide(given)
+        limit = ticking(chance.randrange(12)) if has_clock else None
+        decisions = decide(given, cache=cache, work=Work(limit=limit))
+        assert decisions == decide(replace(given, late_from=decisions.late_at))
+        late += bool(decisions.late_at)
+        budget = min(6, next_budget(budget, late_at=decisions.late_at))
         if policy.waiting is WaitingRule.STRICT:
             assert not_passed(life.pending, decisions, known=known)
         deferred, passed, known = decisions.deferred, decisions.passed, decisions.known
         since = {uid: since.get(uid, step) for uid in deferred}
-        assert all(step - began <= len(life.pending) for began in since.values())
+        most = len(life.pending) + len(life.snapshot.admitted)
+        assert all(step - began <= most for began in since.values())
         life.carry_out(decisions)
+    assert bool(late) == has_clock

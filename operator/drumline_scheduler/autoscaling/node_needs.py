@@ -58,7 +58,7 @@ from drumline_scheduler.autoscaling.node_offers import (
     offers_for,
     requested_offer,
 )
-from drumline_scheduler.autoscaling.node_tries import MAX_TRIED, node_tries, units_of
+from drumline_scheduler.autoscaling.node_tries import MAX_TRIED, NodeTries, node_tries, units_of
 from drumline_scheduler.autoscaling.notices import after_losses, noticed_gangs
 from drumline_scheduler.cycle_input import CycleInput
 from drumline_scheduler.decisions import (
@@ -82,6 +82,7 @@ from drumline_scheduler.offered_nodes import OfferedNode, OfferedNodes
 from drumline_scheduler.queueing.equivalence_classes import EquivalenceClasses
 from drumline_scheduler.rejections import bounded, counted, request_text
 from drumline_scheduler.resources import NOTHING, Resources
+from drumline_scheduler.work import CyclePart, begin, is_late
 
 MAX_GANGS: Final = 8
 """Number of gangs, from the head of the line, that may request nodes at a time. Each costs some
@@ -218,24 +219,21 @@ def with_node_needs(
     for need in needs.values():
         sizes.ask(need.pool, need.nodes)
     # 2. Let these gangs take their places on a grown cluster.
-    tries = node_tries(
-        waiting,
-        snapshot=snapshot,
-        sizes=sizes,
-        budget=cycle.try_budget,
-        before=cycle.deferred,
-        used=sum(units_of(gangs[need.uid], nodes=need.nodes) for need in needs.values()),
-    )
+    used = sum(units_of(gangs[need.uid], nodes=need.nodes) for need in needs.values())
+    tries = _tries(waiting, cycle=cycle, sizes=sizes, used=used)
+    put_off: list[str] = []
     if tries.gangs and len(needs) < MAX_GANGS:
         lost = noticed.keys() & {gang.uid for gang in tries.gangs}
         seen = replace(promises, snapshot=after_losses(promises.snapshot, lost))
         world = _world_after(decisions, snapshot=snapshot, promises=seen, gangs=gangs)
         grown = GrownCluster(world, now=cycle.now, decide=decide, nodes=nodes)
-        more = _needs(tries.gangs, snapshot=snapshot, sizes=sizes, grown=grown)
+        timely = _timely(tries.gangs, has_limit=cycle.try_budget is not None, put_off=put_off)
+        more = _needs(tries.gangs, timely=timely, snapshot=snapshot, sizes=sizes, grown=grown)
         needs.update((need.uid, need) for need in islice(more, MAX_GANGS - len(needs)))
     # Put off: they are tried in a later cycle.
     taken = frozenset(decisions.deferred)
-    late = [uid for uid in tries.late if uid not in taken] if len(needs) < MAX_GANGS else []
+    late = [*put_off, *tries.late] if len(needs) < MAX_GANGS else []
+    late = [uid for uid in late if uid not in taken]
     # 3. Explain the answers: nodes are requested, or the pools may not grow.
     limits = {
         gang.uid: limits_text(gang, snapshot, sizes=sizes)
@@ -333,9 +331,48 @@ def _may_ask(gang: Gang) -> bool:
     return not (gang.group or gang.nominated or gang.is_foreign)
 
 
+def _tries(waiting: Sequence[Gang], *, cycle: CycleInput, sizes: PoolSizes, used: int) -> NodeTries:
+    """Return the gangs to try on more nodes in a cycle of which this part begins.
+
+    Args:
+        waiting: gangs that more nodes may help, in scheduling order.
+        cycle: arguments of the cycle.
+        sizes: sizes of the pools, with nodes requested so far.
+        used: units of the gangs with open requests.
+    """
+    has_limit = cycle.try_budget is not None
+    if has_limit:
+        begin(CyclePart.NEEDS)
+    return node_tries(
+        waiting,
+        snapshot=cycle.snapshot,
+        sizes=sizes,
+        budget=cycle.try_budget,
+        before=cycle.deferred,
+        used=used,
+        is_late=bool(waiting) and has_limit and is_late("nodes"),
+    )
+
+
+def _timely(gangs: Sequence[Gang], *, has_limit: bool, put_off: list[str]) -> Iterator[Gang]:
+    """Yield the gangs that are tried within the time of the cycle.
+
+    Args:
+        gangs: the gangs to try. The first one is tried whatever the time.
+        has_limit: whether the cycle has a time limit.
+        put_off: the uids of the others are added.
+    """
+    for number, gang in enumerate(gangs):
+        if number and has_limit and is_late(f"nodes {gang.uid}"):
+            put_off.append(gang.uid)
+        else:
+            yield gang
+
+
 def _needs(
     waiting: Sequence[Gang],
     *,
+    timely: Iterable[Gang],
     snapshot: Snapshot,
     sizes: PoolSizes,
     grown: GrownCluster,
@@ -344,6 +381,7 @@ def _needs(
 
     Args:
         waiting: the gangs to try.
+        timely: those for which the time of the cycle suffices.
         snapshot: the cluster with its offers.
         sizes: sizes of the pools; needed nodes are added.
         grown: the cluster on which the gangs take their places.
@@ -357,7 +395,7 @@ def _needs(
     # One of equal gangs is tried. Others are as likely to start until further nodes come.
     classes = EquivalenceClasses(frozenset(queue.name for queue in snapshot.queues))
     failed: dict[int, int] = {}
-    for gang in waiting:
+    for gang in timely:
         number = classes.number_of(gang)
         if failed.get(number) == grown.came:
             continue

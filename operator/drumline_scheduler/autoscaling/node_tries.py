@@ -52,6 +52,7 @@ def node_tries(
     budget: int | None,
     before: Sequence[str],
     used: int = 0,
+    is_late: bool = False,
 ) -> NodeTries:
     """Return the gangs to try on more nodes.
 
@@ -62,6 +63,8 @@ def node_tries(
         budget: units for all tries. None: no limit beside `MAX_TRIED`.
         before: uids of gangs that earlier cycles put off, the longest first.
         used: units of the gangs with open requests.
+        is_late: whether the time of the cycle is over. Then only the gang is tried that was put off
+            longest, and none as long as others have open requests.
     """
     if not waiting:
         return NodeTries()
@@ -78,11 +81,14 @@ def node_tries(
     chosen: list[int] = []
     late: list[int] = []
     units = 0
+    most = MAX_TRIED
+    if is_late:
+        most = int(not used and any(gang.uid in turn for gang in possible))
     for _, _, index in sorted(rounds):
         cost = units_of(possible[index], nodes=helped.most_nodes(possible[index]))
         is_free = not units or budget is None or units + cost <= budget
         is_open = not used or budget is None or used + cost <= MAX_OPEN_UNITS
-        if len(chosen) < MAX_TRIED and is_free and is_open:
+        if len(chosen) < most and is_free and is_open:
             chosen.append(index)
             units, used = units + cost, used + cost
         else:

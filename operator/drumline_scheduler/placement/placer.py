@@ -6,11 +6,12 @@ withheld capacity becomes free. Then all rejections are forgotten.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
 from drumline_scheduler.decisions import Placed
+from drumline_scheduler.faults import Stage
 from drumline_scheduler.model import Gang
 from drumline_scheduler.placement.cluster_view import ExplainedRejection
 from drumline_scheduler.placement.explain import never_fits, why_blocked
@@ -29,11 +30,19 @@ class Placer:
     Args:
         projection: the current and the projected view.
         explain: whether rejections name blockers.
+        is_late: whether the time of the cycle is over at a place. Rejections name no blockers then.
     """
 
-    def __init__(self, projection: Projection, *, explain: bool = True) -> None:
+    def __init__(
+        self,
+        projection: Projection,
+        *,
+        explain: bool = True,
+        is_late: Callable[[str], bool] = lambda _: False,
+    ) -> None:
         self._projection = projection
         self._explain = explain
+        self._is_late = is_late
         self._rejected: dict[Hashable, Rejection] = {}
 
     def find(
@@ -59,21 +68,29 @@ class Placer:
             return nodes
         if kept:
             # The rejection of a repair does not count its own pods: it is valid for this gang only.
-            return why_blocked(search, names=self._explain)
+            return why_blocked(search, names=self._names(search))
         rejection = self._rejected[question] = self._why_blocked(search)
         return rejection
+
+    def _names(self, search: Search) -> bool:
+        """Return whether the rejection of a search names blockers."""
+        gang, pool = search.gang, search.view.tree.pool
+        return self._explain and not self._is_late(f"{Stage.EXPLAIN} {gang.uid} {pool.name}")
 
     def _why_blocked(self, search: Search) -> Rejection:
         """Return the rejection of a new gang, from an earlier cycle if the pool is the same."""
         view, current = search.view, self._projection.current
         if search.gang.uid in view.allocations:  # its own pods never make room
-            return why_blocked(search, names=self._explain)
+            return why_blocked(search, names=self._names(search))
         key, state = (search.question, self._explain), state_of(view)
         known = current.explained.get(key)
         if known is not None and known.state == state is not None:
             return known.rejection
+        names = self._names(search)
+        if names is not self._explain:  # it is not worth keeping
+            return why_blocked(search, names=names)
         fits_empty = current.infeasible.get(search.question, search) is None
-        rejection = why_blocked(search, names=self._explain, fits_empty=fits_empty)
+        rejection = why_blocked(search, names=names, fits_empty=fits_empty)
         if known is not None and known.rejection == rejection:
             rejection = known.rejection  # those who compare it do so by identity
         # Gangs that were removed for the explanation are back: the pool is the same as before.

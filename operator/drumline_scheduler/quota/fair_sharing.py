@@ -26,6 +26,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import lcm, log
 from typing import Final
 
@@ -51,13 +52,18 @@ class Capacity:
     """Weight of one of a pool's `gpus`, by pool. Integers, so that sums are exact."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class QueueHistory:
     """Past use of every branch of the queue tree, and the capacity that it relates to."""
 
-    capacity: Capacity
+    snapshot: Snapshot
     shares: Sequence[float]
     """Past share times `history_weight` by branch, not divided by the queue's weight."""
+
+    @cached_property
+    def capacity(self) -> Capacity:
+        """The totals of the snapshot. O(nodes) once, and many cycles never ask."""
+        return _capacity(self.snapshot)
 
     def in_gpus(self, pool: str) -> list[float]:
         """Return the past shares in GPUs of a pool, by branch."""
@@ -131,7 +137,7 @@ def past_of(*, snapshot: Snapshot, policy: Policy, tree: QueueTree) -> QueueHist
             if name in tree.leaf_of:
                 for branch in tree.branches[tree.leaf_of[name]].path:
                     shares[branch] += seconds * each
-    return QueueHistory(capacity=_capacity(snapshot), shares=shares)
+    return QueueHistory(snapshot=snapshot, shares=shares)
 
 
 def dominant_shares(snapshot: Snapshot) -> dict[str, float]:

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Generic, TypeVar
 
-from drumline_scheduler.work import CycleCutError, Frame, Work
+from drumline_scheduler.work import CycleCutError, Frame, TimeLimit, Work
 
 Result = TypeVar("Result")
 
@@ -53,14 +53,19 @@ class CycleThread(Generic[Result]):
     Args:
         call: function of the thread. Its argument shows what the function works on.
         limits: limits of its use.
+        time_limit: time after which the function tries nothing more.
     """
 
     def __init__(
-        self, call: Callable[[Work], Result], *, limits: CycleLimits | None = None
+        self,
+        call: Callable[[Work], Result],
+        *,
+        limits: CycleLimits | None = None,
+        time_limit: TimeLimit | None = None,
     ) -> None:
         self._call = call
         self._limits = limits or CycleLimits()
-        self._work = Work()
+        self._work = Work(limit=time_limit)
         self._thread = threading.Thread(target=self._run, name="cycle", daemon=True)
         self._lock = threading.Lock()
         self._was_cut = False

@@ -49,7 +49,8 @@ from drumline_scheduler.faults import Stage
 from drumline_scheduler.model import Policy
 from drumline_scheduler.queue_evictions import stopped_queues
 from drumline_scheduler.queueing.arrivals import Arrivals
-from drumline_scheduler.queueing.deferral import TRY_BUDGET
+from drumline_scheduler.queueing.deferral import TRY_BUDGET, next_budget
+from drumline_scheduler.work import TimeLimit
 
 log = logs.get("drumline.controller.scheduler.loop")
 
@@ -146,6 +147,8 @@ class SchedulerLoop:
         self._arrivals = Arrivals()
         self._passed = frozenset[str]()
         self._known = frozenset[str]()
+        self._try_budget = TRY_BUDGET
+        """Units of the next cycle for each namespace. Fewer after a cycle that ran out of time."""
         """Uids of gangs that held no other gang back in the last cycle, under `Strict`."""
         self._untried: frozenset[str] = frozenset()
         """Gangs among these that no cycle has tried since the last event."""
@@ -272,7 +275,7 @@ class SchedulerLoop:
             policy=self._policy,
             now=now,
             set_aside=self._faults.set_aside(jobs, now=now),
-            try_budget=TRY_BUDGET,
+            try_budget=self._try_budget,
             deferred=self._deferred,
             passed=self._passed,
             known=self._known,
@@ -288,7 +291,9 @@ class SchedulerLoop:
         cache = self._cycle_cache if given.explain else None  # it keeps rejections as they are
         try:
             decisions = await CycleThread(
-                lambda work: decide(given, cache=cache, work=work), limits=self._limits
+                lambda work: decide(given, cache=cache, work=work),
+                limits=self._limits,
+                time_limit=TimeLimit.for_nodes(len(given.snapshot.nodes), clock=time.thread_time),
             ).result()
         except TooManyFaultsError as error:
             self._faults.take(error.faults, jobs=jobs, now=given.now)
@@ -298,6 +303,7 @@ class SchedulerLoop:
         self._untried = deferred if self._was_woken else self._untried & deferred
         self._deferred, self._passed = decisions.deferred, decisions.passed
         self._known = decisions.known
+        self._try_budget = next_budget(self._try_budget, late_at=decisions.late_at)
         return decisions
 
     def _without_workloads(self, decisions: Decisions, *, given: CycleInput) -> Decisions:

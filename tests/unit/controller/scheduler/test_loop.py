@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 from unittest.mock import AsyncMock, Mock
@@ -29,9 +30,11 @@ from drumline.controller.state.cluster import ClusterCache
 from drumline.lifecycle.model.job import Job
 from drumline.telemetry.metrics import Metrics
 from drumline_scheduler.admission import Admission
+from drumline_scheduler.decisions import BlockReason
 from drumline_scheduler.guarded_nodes import GIVE_UP_SECONDS
 from drumline_scheduler.model import Gang, Policy, Snapshot
 from drumline_scheduler.queueing.deferral import TRY_BUDGET
+from drumline_scheduler.work import TimeLimit
 from tests.unit.controller.scheduler.full_node import NOW, a_full_node
 from tests.unit.controller.views import job_view, node_view
 
@@ -209,6 +212,38 @@ async def test_kinds_of_jobs_that_a_cycle_did_not_try_have_their_turn_without_an
     assert delay is not None
     assert delay >= LOOK_SECONDS
     assert len(reasons) == 2 * TRY_BUDGET + 1
+
+
+async def test_jobs_have_their_turn_although_each_cycle_runs_out_of_time(
+    make_loop: MakeLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = itertools.count()
+
+    def over(_nodes: int, **_clock: object) -> TimeLimit:
+        return TimeLimit(clock=lambda: float(next(clock)), seconds=0.0)
+
+    monkeypatch.setattr(TimeLimit, "for_nodes", over)
+    state, messages = a_full_node(), Mock()
+    for index in range(TRY_BUDGET):
+        resources = {"cpu": f"{2000 + index}m"}
+        view = job_view(f"j{index}", uid=f"u{index}", resources=resources, template=TEMPLATE)
+        state.on_job(None, view)
+    committer = AsyncMock(**{"withdraw.return_value": True, "carry_out.return_value": True})
+    loop = make_loop(committer, messages, asyncio.Event(), state=state)
+    await loop.cycle()
+    await loop.cycle()
+    loop._was_woken = False
+    delay, cycles = RETRY_AT_ONCE, 0
+    while delay == RETRY_AT_ONCE:
+        delay, cycles = await loop.cycle(), cycles + 1
+        assert cycles < 2 * TRY_BUDGET
+    assert cycles > TRY_BUDGET // 2, "a cycle tries few of them"
+    tried = {
+        call.args[0].name
+        for call in messages.set.call_args_list
+        if call.kwargs["reason"] != BlockReason.NOT_TRIED
+    }
+    assert {f"j{index}" for index in range(TRY_BUDGET)} <= tried
 
 
 async def test_a_job_keeps_the_reason_of_its_last_turn(make_loop: MakeLoop) -> None:

@@ -1,0 +1,290 @@
+"""A cycle whose time is over: what still happens, what waits, and who is next."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from drumline_scheduler import (
+    AskedNodes,
+    BlockReason,
+    CycleCache,
+    CycleInput,
+    Decisions,
+    Gang,
+    MoveBudget,
+    NodeOffer,
+    Policy,
+    Snapshot,
+    WaitingRule,
+    decide,
+)
+from drumline_scheduler.queueing.deferral import TRY_BUDGET, next_budget
+from drumline_scheduler.work import CyclePart, TimeLimit, Work
+from tests.unit.scheduler.builders import admitted, cluster, gang, node, pod, queue, racks
+
+POLICIES = (Policy(), *(Policy(waiting=rule) for rule in WaitingRule))
+
+
+class Clock:
+    """A clock that goes on only when it is told to, or a bit with each look."""
+
+    def __init__(self, *, step: float = 0.0) -> None:
+        self.now, self.step = 0.0, step
+
+    def __call__(self) -> float:
+        self.now += self.step
+        return self.now
+
+
+def over() -> Work:
+    """The work of a cycle whose time is over before it begins."""
+    return Work(limit=TimeLimit(clock=Clock(step=1.0), seconds=0.0))
+
+
+def cycles(
+    snapshot: Snapshot, pending: Sequence[Gang], *, count: int, policy: Policy | None = None
+) -> list[Decisions]:
+    """Cycles without any time, on a cluster in which nothing is carried out.
+
+    Their cache has rejections that still hold.
+    """
+    made: list[Decisions] = []
+    cache, budget = CycleCache(), TRY_BUDGET
+    if policy is None:
+        given = CycleInput(snapshot=snapshot, pending=tuple(pending), policy=Policy(), now=0.0)
+        decide(given, cache=cache)
+    for _ in range(count):
+        before = made[-1] if made else Decisions()
+        given = CycleInput(
+            snapshot=snapshot,
+            pending=tuple(pending),
+            policy=policy or Policy(),
+            now=0.0,
+            try_budget=budget,
+            deferred=before.deferred,
+            passed=before.passed,
+            known=before.known,
+        )
+        made.append(decide(given, cache=cache, work=over()))
+        assert made[-1] == decide(replace(given, late_from=made[-1].late_at)), "a replay differs"
+        budget = next_budget(budget, late_at=made[-1].late_at)
+    return made
+
+
+def tried(decisions: Decisions) -> set[str]:
+    """Names of the gangs with an answer of their own."""
+    late = {each.uid for each in decisions.blocked if each.reason is BlockReason.NOT_TRIED}
+    answers = (*decisions.placed, *decisions.preemptions, *decisions.blocked)
+    return {each.key.split("/")[1] for each in answers if each.uid not in late}
+
+
+def different(count: int) -> list[Gang]:
+    """Gangs of which no two are equal, and none fits."""
+    return [
+        gang(f"g{index}", at=float(index), gpus=64, per_pod=pod(64, cpu=index))
+        for index in range(count)
+    ]
+
+
+def test_each_part_has_its_share_of_the_time() -> None:
+    clock = Clock()
+    work = Work(limit=TimeLimit(clock=clock, seconds=10.0))
+    work.clear()
+    work.begin(CyclePart.REPAIR)
+    clock.now = 6.9
+    assert not work.is_late("repair a")
+    clock.now = 7.1
+    assert work.is_late("repair b")
+    assert work.is_late("repair c")
+    work.begin(CyclePart.ADMIT)
+    clock.now = 12.0
+    assert not work.is_late("admit a"), "half of the time is left, however long repairs took"
+    clock.now = 12.2
+    assert work.is_late("admit b")
+    work.begin(CyclePart.NEEDS)
+    assert work.is_late("nodes a"), "nothing is left for these"
+    assert work.late_at == ("repair: repair b", "admit: admit b", "needs: nodes a")
+    work.clear()
+    work.begin(CyclePart.NEEDS)
+    assert not work.is_late("nodes a"), "another attempt has a time of its own"
+
+
+def test_a_start_allows_more_time() -> None:
+    clock = Clock()
+    work = Work(limit=TimeLimit(clock=clock, seconds=1.0))
+    work.clear()
+    work.begin(CyclePart.ADMIT)
+    clock.now = 1.0004
+    work.note_start()
+    assert not work.is_late("admit a")
+    clock.now = 1.002
+    assert work.is_late("admit b")
+
+
+def test_the_budget_falls_and_comes_back() -> None:
+    budget, seen = TRY_BUDGET, list[int]()
+    late, grows = ("repair: repair a", "admit: admit b"), ("admit: moves", "needs: nodes")
+    for late_at in [late] * 6 + [grows] * 20:
+        budget = next_budget(budget, late_at=late_at)
+        seen.append(budget)
+    assert seen[:6] == [12, 6, 4, 4, 4, 4]
+    assert seen[6:] == sorted(seen[6:])
+    assert seen[-1] == TRY_BUDGET
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_without_time_each_cycle_tries_the_gang_that_waits_longest_for_it(policy: Policy) -> None:
+    made = [tried(each) for each in cycles(cluster(*racks()), different(5), count=6, policy=policy)]
+    if policy.waiting is WaitingRule.STRICT:
+        assert made[0] == {"g0"}
+    else:
+        assert made == [{"g0"}, {"g1"}, {"g2"}, {"g3"}, {"g4"}, {"g0"}]
+
+
+def test_all_members_of_a_group_wait_together() -> None:
+    members = [replace(each, group="g", group_gangs=3) for each in different(3)]
+    alone = replace(different(1)[0], key="training/alone", uid="uid-alone", queued_at=-1.0)
+    first, second = cycles(cluster(*racks()), [alone, *members], count=2)
+    assert tried(first) == {"alone"}
+    assert {"g0", "g1", "g2"} <= tried(second)
+
+
+def test_a_gang_that_fits_starts_although_others_took_the_time() -> None:
+    fits = gang("fits", at=1000.0)
+    made = cycles(cluster(*racks()), [*different(3), fits], count=4)
+    assert [each.key for decisions in made for each in decisions.placed] == [fits.key]
+
+
+def test_victims_are_not_searched_when_the_time_is_over() -> None:
+    small = [admitted(gang(f"s{index}", gpus=2, priority=-1), f"n{index}") for index in range(2)]
+    snapshot = cluster(*racks(count=1), running=small, queues=(queue("research", 100),))
+    large = [
+        gang(name, gpus=2, priority=5, at=at, per_pod=pod(2, cpu=int(at)))
+        for at, name in enumerate(["a", "b"])
+    ]
+    first, second = cycles(snapshot, large, count=2)
+    assert {each.key for each in first.preemptions} == {"training/a"}
+    assert {each.key for each in second.preemptions} == {"training/b"}
+
+
+def test_broken_gangs_are_repaired_one_after_the_other() -> None:
+    broken = [
+        admitted(gang(f"b{index}", nodes=2, gpus=2), f"n{index}", "gone", lost=frozenset({1}))
+        for index in range(2)
+    ]
+    snapshot = cluster(*racks(count=2), running=broken)
+    first, second = cycles(snapshot, (), count=2)
+    assert [[each.key for each in made.placed] for made in (first, second)] == [
+        ["training/b0"],
+        ["training/b1"],
+    ]
+    assert first.deferred == ("uid-b1",)
+    assert [each.reason for each in first.blocked] == [BlockReason.NOT_TRIED]
+
+
+def test_pods_leave_nodes_that_go_one_gang_after_the_other() -> None:
+    going = [admitted(gang(f"d{index}", gpus=2), f"n{index}") for index in range(2)]
+    going = [replace(held, displaced=frozenset({0})) for held in going]
+    snapshot = cluster(*racks(count=2), running=going)
+    first, second = cycles(snapshot, (), count=2)
+    assert [[each.key for each in made.placed] for made in (first, second)] == [
+        ["training/d0"],
+        ["training/d1"],
+    ]
+
+
+def test_growth_and_moves_wait_for_a_cycle_with_time() -> None:
+    # A gang in each of three racks: two of them move into the third. Another pool has room to grow.
+    lone = [admitted(gang(f"l{index}", gpus=2), f"n{2 * index}") for index in range(3)]
+    elastic = admitted(gang("e", nodes=2, gpus=2, sizes=(1, 2)), "m0", pool="a100")
+    small = [node(f"m{index}", "rack-0", gpus=2, pool="a100") for index in range(2)]
+    given = CycleInput(
+        snapshot=cluster(
+            *racks(count=3, gpus=4), *small, running=[*lone, elastic], pools=("h100", "a100")
+        ),
+        pending=(),
+        policy=Policy(moves=MoveBudget()),
+        now=0.0,
+        try_budget=TRY_BUDGET,
+    )
+    whole, late = decide(given), decide(given, work=over())
+    assert whole.resized
+    assert whole.moves
+    assert not late.resized
+    assert not late.moves
+
+
+def test_nodes_are_requested_for_the_gang_that_was_put_off() -> None:
+    snapshot = replace(
+        cluster(node("n0", "r0", gpus=8, used=pod(8))),
+        offers=(NodeOffer(node=node("new", "r1", gpus=8), pool_limit=100),),
+    )
+    asking = [gang(f"a{index}", gpus=8, per_pod=pod(8, cpu=index)) for index in range(2)]
+    first, second, third = cycles(snapshot, asking, count=3)
+    assert first.needs_nodes == ()
+    needs = [[each.key for each in decisions.needs_nodes] for decisions in (second, third)]
+    assert needs == [["training/a1"], ["training/a0"]]
+    # As long as others have open requests, it waits until there is time.
+    asked = (AskedNodes(uid="uid-a1", pool="h100", nodes=1),)
+    made = cycles(replace(snapshot, asked=asked), asking, count=3)
+    assert {key for each in made for key in (need.key for need in each.needs_nodes)} == {
+        "training/a1"
+    }
+
+
+def test_a_rejection_that_was_cut_short_is_not_kept() -> None:
+    """Its blockers are missing, so the next cycle finds them."""
+    holds = admitted(gang("holds", nodes=2, gpus=2), "n0", "n1")
+    waits = [gang("first", gpus=64), gang("waits", gpus=2, at=1.0)]
+    given = CycleInput(
+        snapshot=cluster(*racks(count=1), running=[holds]),
+        pending=tuple(waits),
+        policy=Policy(),
+        now=0.0,
+        try_budget=TRY_BUDGET,
+    )
+    cache = CycleCache()
+    first = decide(given, cache=cache, work=over())
+    second = decide(replace(given, deferred=first.deferred), cache=cache, work=over())
+    answer = {each.key: each for each in second.blocked}["training/waits"]
+    assert answer.reason is not BlockReason.NOT_TRIED
+    assert answer.blockers == ()
+    third = decide(given, cache=cache)
+    assert {each.key: each for each in third.blocked}["training/waits"].blockers
+
+
+def test_some_gangs_of_other_namespaces_are_tried_whatever_the_time() -> None:
+    line = different(43)
+    several = [
+        replace(each, key=f"team-{index % 7}/m{index}", uid=f"uid-m{index}")
+        for index, each in enumerate(line[:42])
+    ]
+    last = [replace(line[42], key="small/last", uid="uid-last")]
+    first, second = cycles(cluster(*racks()), [*several, *last], count=2, policy=Policy())
+    assert tried(first) == {f"m{index}" for index in range(6)}
+    assert tried(second) >= {"m6", "last"}, "the longest put off, and the smallest namespace"
+
+
+def test_answers_of_an_earlier_cycle_wait_as_well() -> None:
+    """A replay has no cache, so it decides the same."""
+    snapshot, cache = cluster(*racks()), CycleCache()
+    known = [replace(each, queued_at=100.0) for each in different(3)]
+    new = [gang(f"n{index}", gpus=64, per_pod=pod(64, cpu=9 + index)) for index in range(2)]
+    given = CycleInput(
+        snapshot=snapshot, pending=tuple(known), policy=Policy(), now=0.0, try_budget=TRY_BUDGET
+    )
+    decide(given, cache=cache)
+    given = replace(given, pending=(*new, *known))
+    late = decide(given, cache=cache, work=over())
+    assert tried(late) == {"n0"}
+    assert late == decide(replace(given, late_from=late.late_at))
+
+
+def test_a_cycle_without_a_budget_is_never_late() -> None:
+    given = CycleInput(
+        snapshot=cluster(*racks()), pending=tuple(different(3)), policy=Policy(), now=0.0
+    )
+    assert decide(given, work=over()) == decide(given)
