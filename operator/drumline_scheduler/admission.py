@@ -212,7 +212,7 @@ class Admission:
             if isinstance(outcome, RejectedByPools) and session.only_starts:
                 return _UNEXPLAINED
             if isinstance(outcome, RejectedByPools):
-                late = self.limits.late_for_preemption(gang)
+                late = self.limits.late_for_preemption([gang])
                 preemption = None if late else self._preempt(gang=gang, rejected=outcome)
                 if preemption is not None:
                     return preemption
@@ -277,6 +277,9 @@ class Admission:
             if not isinstance(outcome, Mapping):
                 session.note_start()
                 return {start.uid: start for start in outcome}
+            late = self.limits.late_for_preemption(members) if is_ready else None
+            if late:
+                return {gang.uid: late for gang in members}
             if is_ready and (preemptions := self._preempt_together(group, rejected=outcome)):
                 return {each.uid: each for each in preemptions}
             rejected = {
@@ -482,7 +485,13 @@ class Admission:
         ):
             return ()
         orders = list(islice(group.orders(), MOST_PREEMPTING_ORDERS))
-        tried = [choice for order in orders if (choice := self._victims_in(order))]
+        tried: list[GroupVictims] = []
+        for number, order in enumerate(orders):
+            # One order suffices when the time is over, but no victim is spared less.
+            if tried and session.is_late(f"{Stage.PREEMPT} {members[0].uid} {number}"):
+                break
+            if choice := self._victims_in(order):
+                tried.append(choice)
         if not tried:
             return ()
         best = min(tried, key=lambda choice: choice.cost)

@@ -7,7 +7,7 @@ released nomination frees some. Then cached rejections are cleared.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from drumline_scheduler.admitted_gangs import AdmittedGangs
@@ -45,7 +45,7 @@ from drumline_scheduler.quota.pool_selection import PoolSelector
 from drumline_scheduler.quota.queue_access import QueueAccess
 from drumline_scheduler.quota.unmet_demand import UnmetDemand
 from drumline_scheduler.quota.usage_budgets import Budgets
-from drumline_scheduler.work import CyclePart, begin, is_late, note_start
+from drumline_scheduler.work import CyclePart, begin, is_late, lateness, note_start
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,7 +145,7 @@ def open_session(
     budgets = Budgets(snapshot, now=now)
     # The two views and the searches in them.
     projection = Projection(current=cluster, admitted=admitted.unsettled)
-    placer = Placer(projection, explain=explain, is_late=_lateness(cycle))
+    placer = Placer(projection, explain=explain, is_late=lateness(cycle.try_budget))
     # Preemption and moves.
     candidates = Candidates(snapshot=snapshot, budgets=budgets, policy=policy, now=now)
     moving, costs = admitted.unsettled, candidates.moving_costs
@@ -194,11 +194,6 @@ def open_session(
     candidates.exclude(projection.nominated)
     _recall_pending(session)
     return session
-
-
-def _lateness(cycle: CycleInput) -> Callable[[str], bool]:
-    """Return whether the time of a cycle is over at a place, for its explanations."""
-    return is_late if cycle.try_budget is not None else lambda _place: False
 
 
 def _reservations(cycle: CycleInput, *, projection: Projection) -> Reservations:

@@ -63,7 +63,7 @@ class TryLimits:
         self._begun = {session.pending.gang(uid).namespace for uid in self._exempt}
         """Namespaces of which a gang had its turn."""
         self.put_off: list[str] = []
-        """Uids of gangs for which the time did not suffice."""
+        """Uids of gangs for which the time did not suffice, and of one gang of each such group."""
         self.not_tried: list[str] = []
         """Uids of gangs that were not tried."""
 
@@ -149,11 +149,14 @@ class TryLimits:
                 longest.add(gang.uid)
         return longest
 
-    def late_for_preemption(self, gang: Gang) -> Rejection | None:
-        """Return the answer to a gang for which no victims are searched; None: they are."""
+    def late_for_preemption(self, gangs: Sequence[Gang]) -> Rejection | None:
+        """Return the answer to a gang, or the gangs of a group, for which no victims are searched.
+
+        None: they are searched.
+        """
         if self._session.try_budget is None:
             return None
-        return self._out_of_time([gang], stage=Stage.PREEMPT)
+        return self._out_of_time(gangs, stage=Stage.PREEMPT)
 
     def _out_of_time(
         self, gangs: Sequence[Gang], *, cost: int | None = None, stage: Stage = Stage.ADMIT
@@ -165,11 +168,10 @@ class TryLimits:
             return None
         if not self._session.is_late(f"{stage} {uid}"):
             return None
-        pools = self._open_pools(gangs) if self._is_strict else {}
-        for gang in gangs:
-            self.put_off.append(gang.uid)
-            if self._is_strict:
-                self._session.unmet_demand.hold(gang=gang, pools=pools[gang.uid])
+        self.put_off.append(uid)
+        if self._is_strict:
+            for gang, pools in zip(gangs, self._open_pools(gangs).values(), strict=True):
+                self._session.unmet_demand.hold(gang=gang, pools=pools)
         return Deferral.rejection(gangs[0].namespace)
 
     def _open_pools(self, gangs: Sequence[Gang]) -> dict[str, list[str]]:

@@ -41,6 +41,9 @@ _START_SECONDS: Final = 5e-4
 class CyclePart(Enum):
     """A part of a cycle with its share of the time: where it ends, and the least that it has."""
 
+    PROMISES = (0.3, 0.0)
+    """Places for gangs with open requests for nodes. Each gets some whatever the time, but a
+    request only becomes smaller if there is time."""
     REPAIR = (0.7, 0.25)
     """Repairs and relocations of running gangs."""
     ADMIT = (1.0, 0.5)
@@ -218,6 +221,16 @@ def is_late(place: str) -> bool:
     """Return whether the time of a part is over; see `Work.is_late`."""
     work = _CURRENT.get()
     return work is not None and work.is_late(place)
+
+
+def never_late(_place: str) -> bool:
+    """Stands for `is_late` where no time counts."""
+    return False
+
+
+def lateness(try_budget: int | None) -> Callable[[str], bool]:
+    """Return `is_late`, or `never_late` for a cycle without a budget for searches."""
+    return is_late if try_budget is not None else never_late
 
 
 def was_late() -> bool:

@@ -19,6 +19,7 @@ from drumline_scheduler.model.autoscaling import ZONE_LABEL
 from drumline_scheduler.offered_nodes import OfferedNode, OfferedNodes
 from drumline_scheduler.queueing.search_costs import cost_of
 from drumline_scheduler.resources import NOTHING, Resources
+from drumline_scheduler.work import never_late
 
 Decide = Callable[[CycleInput], Decisions]
 """Decides a cycle."""
@@ -73,15 +74,23 @@ class GrownCluster:
         now: time of the cycle.
         decide: decides a cycle.
         nodes: makes the new nodes.
+        is_late: whether the time of the cycle is over at a place. Then no fewer nodes are tried.
     """
 
     def __init__(
-        self, snapshot: Snapshot, *, now: float, decide: Decide, nodes: OfferedNodes
+        self,
+        snapshot: Snapshot,
+        *,
+        now: float,
+        decide: Decide,
+        nodes: OfferedNodes,
+        is_late: Callable[[str], bool] = never_late,
     ) -> None:
         self._snapshot = snapshot
         self._now = now
         self._decide = decide
         self._nodes = nodes
+        self._is_late = is_late
         self._coming: list[_ComingNode] = []
         """All nodes of offers in the world, in the order in which they were made."""
         self._of_offer: dict[tuple[str, str], list[_ComingNode]] = {}
@@ -175,7 +184,7 @@ class GrownCluster:
 
         Usually the pods take as few nodes as they can. Then one node less is too few, and that is
         tried first. Otherwise the number is bisected. A costly gang has fewer tries, and may get
-        more nodes than the fewest.
+        more nodes than the fewest. So may any gang when the time of the cycle is over.
 
         Args:
             gang: the gang.
@@ -184,10 +193,16 @@ class GrownCluster:
             most: number of new nodes.
         """
         nodes, size = self._of_offer[offer.pool, offer.zone], len(placed.assignment)
+        names = frozenset(placed.assignment)
+        taken = sum(each.new.node.name in names for each in nodes)
         tries, low, best = max(_LEAST_TRIES, _TRY_UNITS // cost_of(gang)), 0, (placed, most)
 
         def starts(count: int) -> bool:
             nonlocal best, tries
+            # The nodes that it takes are always tried, so it never asks for all that it may have.
+            if count != taken and self._is_late(f"fewest {gang.uid} {count}"):
+                tries = 0
+                return False
             tries -= 1
             fewer = self._placed(gang, more=nodes[:count])
             if fewer is None or len(fewer.assignment) < size:
@@ -195,8 +210,6 @@ class GrownCluster:
             best = fewer, count
             return True
 
-        names = frozenset(placed.assignment)
-        taken = sum(each.new.node.name in names for each in nodes)
         if taken < most and not starts(taken):
             low = taken + 1
         elif not best[1] or not starts(best[1] - 1) or starts(0):

@@ -40,7 +40,7 @@ gang) if it takes more nodes than it needs. The gangs with requests have a budge
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Final
@@ -82,7 +82,7 @@ from drumline_scheduler.offered_nodes import OfferedNode, OfferedNodes
 from drumline_scheduler.queueing.equivalence_classes import EquivalenceClasses
 from drumline_scheduler.rejections import bounded, counted, request_text
 from drumline_scheduler.resources import NOTHING, Resources
-from drumline_scheduler.work import CyclePart, begin, is_late
+from drumline_scheduler.work import CyclePart, begin, is_late, lateness
 
 MAX_GANGS: Final = 8
 """Number of gangs, from the head of the line, that may request nodes at a time. Each costs some
@@ -145,6 +145,9 @@ def promised(cycle: CycleInput, *, decide: Decide, nodes: OfferedNodes) -> Promi
     if not line:
         return Promised(snapshot=snapshot, pending=pending)
     # 2. Let them take their places, one after the other.
+    has_limit = cycle.try_budget is not None
+    if has_limit:
+        begin(CyclePart.PROMISES)
     grown = GrownCluster(
         settled(
             after_losses(snapshot, noticed.keys() & asked.keys()),
@@ -154,6 +157,7 @@ def promised(cycle: CycleInput, *, decide: Decide, nodes: OfferedNodes) -> Promi
         now=cycle.now,
         decide=decide,
         nodes=nodes,
+        is_late=lateness(cycle.try_budget),
     )
     sizes = PoolSizes(node for node in snapshot.nodes if node.ready)
     needs: list[NeedsNodes] = []
@@ -226,14 +230,14 @@ def with_node_needs(
         lost = noticed.keys() & {gang.uid for gang in tries.gangs}
         seen = replace(promises, snapshot=after_losses(promises.snapshot, lost))
         world = _world_after(decisions, snapshot=snapshot, promises=seen, gangs=gangs)
-        grown = GrownCluster(world, now=cycle.now, decide=decide, nodes=nodes)
-        timely = _timely(tries.gangs, has_limit=cycle.try_budget is not None, put_off=put_off)
+        late = lateness(cycle.try_budget)
+        grown = GrownCluster(world, now=cycle.now, decide=decide, nodes=nodes, is_late=late)
+        timely = _timely(tries.gangs, is_late=late, put_off=put_off)
         more = _needs(tries.gangs, timely=timely, snapshot=snapshot, sizes=sizes, grown=grown)
         needs.update((need.uid, need) for need in islice(more, MAX_GANGS - len(needs)))
     # Put off: they are tried in a later cycle.
     taken = frozenset(decisions.deferred)
-    late = [*put_off, *tries.late] if len(needs) < MAX_GANGS else []
-    late = [uid for uid in late if uid not in taken]
+    waits = [*put_off, *tries.late] if len(needs) < MAX_GANGS else []
     # 3. Explain the answers: nodes are requested, or the pools may not grow.
     limits = {
         gang.uid: limits_text(gang, snapshot, sizes=sizes)
@@ -254,7 +258,7 @@ def with_node_needs(
     return replace(
         _without_growth(decisions, in_pools=pools, snapshot=snapshot),
         needs_nodes=tuple(needs.values()),
-        deferred=(*decisions.deferred, *late),
+        deferred=(*decisions.deferred, *(uid for uid in waits if uid not in taken)),
         blocked=tuple(map(explained, decisions.blocked)),
     )
 
@@ -354,16 +358,18 @@ def _tries(waiting: Sequence[Gang], *, cycle: CycleInput, sizes: PoolSizes, used
     )
 
 
-def _timely(gangs: Sequence[Gang], *, has_limit: bool, put_off: list[str]) -> Iterator[Gang]:
+def _timely(
+    gangs: Sequence[Gang], *, is_late: Callable[[str], bool], put_off: list[str]
+) -> Iterator[Gang]:
     """Yield the gangs that are tried within the time of the cycle.
 
     Args:
         gangs: the gangs to try. The first one is tried whatever the time.
-        has_limit: whether the cycle has a time limit.
+        is_late: whether the time of the cycle is over at a place.
         put_off: the uids of the others are added.
     """
     for number, gang in enumerate(gangs):
-        if number and has_limit and is_late(f"nodes {gang.uid}"):
+        if number and is_late(f"nodes {gang.uid}"):
             put_off.append(gang.uid)
         else:
             yield gang

@@ -19,7 +19,7 @@ from drumline_scheduler.placement.pool_view import PoolView, state_of
 from drumline_scheduler.placement.projection import Projection
 from drumline_scheduler.placement.search import Search
 from drumline_scheduler.rejections import Rejection, counted
-from drumline_scheduler.work import spend
+from drumline_scheduler.work import never_late, spend
 
 _NONE_KEPT: Final[Mapping[int, str]] = MappingProxyType({})
 
@@ -38,7 +38,7 @@ class Placer:
         projection: Projection,
         *,
         explain: bool = True,
-        is_late: Callable[[str], bool] = lambda _: False,
+        is_late: Callable[[str], bool] = never_late,
     ) -> None:
         self._projection = projection
         self._explain = explain

@@ -48,9 +48,12 @@ class Nomination:
         return len(self.nodes) - self.gang.extras
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class EvictingGang:
-    """A gang that is being evicted, as a whole or except for the kept positions."""
+    """A gang that is being evicted, as a whole or except for the kept positions.
+
+    Compared by identity: hundreds of them are looked up in a list.
+    """
 
     held: Admitted
     kept: tuple[int, ...] = ()

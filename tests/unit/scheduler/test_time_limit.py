@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -21,6 +22,8 @@ from drumline_scheduler import (
     WaitingRule,
     decide,
 )
+from drumline_scheduler import cycle as cycle_module
+from drumline_scheduler.admission import Admission
 from drumline_scheduler.queueing.deferral import TRY_BUDGET, next_budget
 from drumline_scheduler.work import CyclePart, TimeLimit, Work
 from tests.unit.scheduler.builders import admitted, cluster, gang, node, pod, queue, racks
@@ -288,3 +291,66 @@ def test_a_cycle_without_a_budget_is_never_late() -> None:
         snapshot=cluster(*racks()), pending=tuple(different(3)), policy=Policy(), now=0.0
     )
     assert decide(given, work=over()) == decide(given)
+
+
+def spread_over_new_nodes(count: int) -> tuple[Snapshot, Gang]:
+    """A full cluster whose pool may grow, and a gang that takes more new nodes than it needs."""
+    snapshot = replace(
+        cluster(node("n0", "r0", gpus=8, used=pod(8))),
+        offers=(NodeOffer(node=node("new", "r1", gpus=8), pool_limit=100),),
+    )
+    return snapshot, gang("wide", nodes=count, gpus=4)
+
+
+def test_no_fewer_new_nodes_are_tried_when_the_time_is_over() -> None:
+    """The request is not larger than what the gang takes, and shrinks with the next cycle."""
+    snapshot, wide = spread_over_new_nodes(4)
+    given = CycleInput(
+        snapshot=snapshot, pending=(wide,), policy=Policy(), now=0.0, try_budget=TRY_BUDGET
+    )
+    tried: list[int] = []
+
+    def noted(cycle: CycleInput, **named: Any) -> Decisions:
+        tried.append(len(cycle.snapshot.nodes))
+        return decided(cycle, **named)
+
+    decided = cycle_module._cycle
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cycle_module, "_cycle", noted)
+        whole, in_time = decide(given), len(tried)
+        tried.clear()
+        late = decide(replace(given, deferred=(wide.uid,)), work=over())
+    assert [each.nodes for each in whole.needs_nodes] == [2]
+    assert [each.nodes for each in late.needs_nodes] == [2]
+    assert len(tried) < in_time
+
+
+def test_one_order_of_a_group_is_tried_for_victims_when_the_time_is_over() -> None:
+    small = [admitted(gang(f"s{index}", gpus=2, priority=-1), f"n{index}") for index in range(4)]
+    snapshot = cluster(*racks(count=2), running=small, queues=(queue("research", 100),))
+    members = [
+        gang(name, nodes=nodes, gpus=2, priority=5, group="g", group_gangs=2)
+        for name, nodes in (("a", 1), ("b", 2))
+    ]
+    given = CycleInput(
+        snapshot=snapshot,
+        pending=tuple(members),
+        policy=Policy(),
+        now=0.0,
+        try_budget=TRY_BUDGET,
+    )
+    orders: list[tuple[str, ...]] = []
+    victims_in = Admission._victims_in
+
+    def noted(self: Admission, order: Sequence[Gang]) -> object:
+        orders.append(tuple(each.uid for each in order))
+        return victims_in(self, order)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Admission, "_victims_in", noted)
+        whole, in_time = decide(given), len(orders)
+        orders.clear()
+        late = decide(given, work=over())
+    assert {each.key for each in late.preemptions} == {"training/a", "training/b"}
+    assert late.preemptions == whole.preemptions
+    assert len(orders) < in_time
