@@ -24,6 +24,7 @@ from typing import Final
 from drumline_scheduler.cycle_session import CycleSession
 from drumline_scheduler.decisions import Blocked, BlockReason, Placed, Preemption
 from drumline_scheduler.faults import Stage, deciding
+from drumline_scheduler.late_gangs import LateGangs
 from drumline_scheduler.model import Gang, Queue, WaitingRule
 from drumline_scheduler.placement.placer import placed
 from drumline_scheduler.placement.projection import Nomination
@@ -111,6 +112,7 @@ class Admission:
         )
         self._released = False
         self.limits = TryLimits(session, pools_of=self._pools_of)
+        self.late_gangs = LateGangs(session, pools_of=self._pools_of)
         self.explanations = Explanations(
             pending=session.pending,
             budget=session.try_budget,
@@ -195,12 +197,13 @@ class Admission:
         is_ready = gang.retry_at <= session.now
         # The rejection of an equivalent gang is this gang's answer, if it is not backing off.
         rejection = self._rejections.rejection(gang) if is_ready else None
-        if rejection is None and is_ready and not was_late():
-            self.limits.note_turn(gang)
+        late = self._late(gang) if rejection is None and is_ready else None
+        if rejection is None and late is None and is_ready:
             rejection = self._repeated(gang)
         if rejection is None:
             session.candidates.take_exempt()  # those of an earlier gang are not part of this answer
-            late = self._late(gang) if is_ready else None
+            if late is None and is_ready:
+                late = self._late_behind([gang]) or self.limits.late(gang)
             outcome = late or self._try(gang, explains=not session.only_starts)
             if isinstance(outcome, GangPlacement):
                 session.note_start()
@@ -212,7 +215,7 @@ class Admission:
             if isinstance(outcome, RejectedByPools) and session.only_starts:
                 return _UNEXPLAINED
             if isinstance(outcome, RejectedByPools):
-                late = self.limits.late_for_preemption([gang])
+                late = self._late(gang, stage=Stage.PREEMPT)
                 preemption = None if late else self._preempt(gang=gang, rejected=outcome)
                 if preemption is not None:
                     return preemption
@@ -270,14 +273,16 @@ class Admission:
         if rejected is None and is_ready and (late := self._late_behind(members)):
             return {gang.uid: late for gang in members}
         rejected = rejected or self._without_pools(members)
-        if rejected is None and is_ready and (late := self.limits.late_group(group)):
-            return {gang.uid: late for gang in members}
+        if rejected is None and is_ready:
+            late = self._late_group(group) or self.limits.late_group(group)
+            if late:
+                return {gang.uid: late for gang in members}
         if rejected is None:
             outcome = self._try_together(group)
             if not isinstance(outcome, Mapping):
                 session.note_start()
                 return {start.uid: start for start in outcome}
-            late = self.limits.late_for_preemption(members) if is_ready else None
+            late = self._late_group(group, stage=Stage.PREEMPT) if is_ready else None
             if late:
                 return {gang.uid: late for gang in members}
             if is_ready and (preemptions := self._preempt_together(group, rejected=outcome)):
@@ -294,16 +299,28 @@ class Admission:
         held_up = group.held_up({members[i].key: why for i, why in rejected.items()})
         return {gang.uid: rejected.get(i, held_up) for i, gang in enumerate(members)}
 
-    def _late(self, gang: Gang) -> Rejection | None:
-        """Return the answer to a gang that is not tried in this cycle; None: it is tried."""
-        return self._late_behind([gang]) or self.limits.late(
-            gang, is_early=self.turns.is_early(gang)
-        )
+    def _late(self, gang: Gang, *, stage: Stage = Stage.ADMIT) -> Rejection | None:
+        """Return the answer to a gang that is put off; None: the time suffices.
+
+        A gang that was asked early is not put off, nor one that asks again after such a gang.
+        """
+        if self.turns.is_early(gang) or self.limits.has_yielded(gang):
+            return None
+        if stage is Stage.ADMIT and self._is_strictly_behind(gang):
+            return None  # it costs no search
+        return self.late_gangs.late([gang], cost=self._session.pending.cost_of(gang), stage=stage)
+
+    def _late_group(self, group: GangGroup, *, stage: Stage = Stage.ADMIT) -> Rejection | None:
+        """Return the answer to a group that is put off; None: the time suffices."""
+        return self.late_gangs.late(group.members, cost=group.units * group.tries, stage=stage)
 
     def _late_behind(self, gangs: Sequence[Gang]) -> Rejection | None:
         """Return the answer to gangs behind others that this cycle does not explain."""
-        is_strict = self._session.policy.waiting is WaitingRule.STRICT
-        return self.explanations.late(gangs) if is_strict and self._is_behind(gangs[0]) else None
+        return self.explanations.late(gangs) if self._is_strictly_behind(gangs[0]) else None
+
+    def _is_strictly_behind(self, gang: Gang) -> bool:
+        """Return whether a gang is behind a blocking one, in a cycle in which no gang is passed."""
+        return self._session.policy.waiting is WaitingRule.STRICT and self._is_behind(gang)
 
     def _is_behind(self, gang: Gang) -> bool:
         """Return whether a gang is behind a blocking one in each pool that it may use."""

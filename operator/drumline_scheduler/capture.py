@@ -56,6 +56,8 @@ class Capture:
     """Units of a cycle for the waiting gangs of one namespace; None: no limit."""
     deferred: tuple[str, ...] = ()
     """Uids of gangs that earlier cycles did not try."""
+    put_off: tuple[str, ...] = ()
+    """Uids of gangs for which the time of earlier cycles did not suffice."""
     passed: frozenset[str] = frozenset()
     """Uids of gangs that held no other gang back, under `Strict`."""
     known: frozenset[str] = frozenset()
@@ -74,6 +76,7 @@ class Capture:
             set_aside=self.set_aside,
             try_budget=self.try_budget,
             deferred=self.deferred,
+            put_off=self.put_off,
             passed=self.passed,
             known=self.known,
             late_from=self.decisions.late_at,

@@ -55,7 +55,6 @@ from drumline_scheduler.queueing.groups import GangGroups
 from drumline_scheduler.queueing.pending_gangs import PendingGangs
 from drumline_scheduler.quota.usage_budgets import Budgets
 from drumline_scheduler.rejections import Rejection
-from drumline_scheduler.try_limits import RunningTurns
 from drumline_scheduler.work import CyclePart, Work, counted, current
 
 
@@ -173,21 +172,15 @@ def _cycle(cycle: CycleInput, *, cache: CycleCache) -> Decisions:
     # 2. Repairs come first: a broken gang holds capacity without progress. Then nominated gangs,
     # then gangs that would break because their nodes are about to go.
     broken = sorted(admitted.broken, key=_admitted_key)
-    repairs = RunningTurns(session)
-    session.begin(CyclePart.REPAIR)
     answers = _repair_start_and_relocate(
-        session=session,
-        admission=admission,
-        admitted=admitted,
-        broken=repairs.sorted(broken),
-        turns=repairs,
+        session=session, admission=admission, admitted=admitted, broken=broken
     )
     # 3. The other pending gangs in scheduling order, each at most once.
     session.begin(CyclePart.ADMIT)
     tried = _admit(session=session, admission=admission, snapshot=snapshot, answers=answers)
     # 4. Growth into capacity that no pending gang needs.
-    if not session.only_starts:
-        _grow(growth=growth, admitted=admitted, pending=queued, answers=answers, session=session)
+    if not (session.only_starts or session.is_late("growth")):
+        _grow(growth=growth, admitted=admitted, pending=queued, answers=answers)
     # 5. The answers; moves come last, as they may only use what is left.
     blockable = BlockableGangs(broken=broken, pending=queued, tried=tried, answers=answers)
     blocked = blocked_gangs(blockable, session=session, admission=admission, cache=cache.blocked)
@@ -202,11 +195,11 @@ def _cycle(cycle: CycleInput, *, cache: CycleCache) -> Decisions:
         order=order_of(pending=queued, answers=answers),
         considered=sum(uid in queued for uid in answers),
         deferred=(
-            *session.rejections.deferral.in_turn([*repairs.put_off, *admission.limits.put_off]),
             *session.rejections.deferral.uids,
             *admission.limits.not_tried,
             *admission.explanations.left_out,
         ),
+        put_off=admission.late_gangs.put_off,
         passed=_passed(cycle, blocked=blocked, pending=queued),
         known=_known(cycle, blocked=blocked),
         retry_at=next_retry_at(session=session, broken=broken, blocked=blocked),
@@ -245,7 +238,6 @@ def _repair_start_and_relocate(
     admission: Admission,
     admitted: AdmittedGangs,
     broken: Sequence[Admitted],
-    turns: RunningTurns,
 ) -> dict[str, Answer]:
     """Return the answers of broken, nominated and displaced gangs, by uid.
 
@@ -264,7 +256,8 @@ def _repair_start_and_relocate(
             if _stays_broken(admitted.base_of(held), answers=answers):
                 continue
             if not isinstance(answers.get(held.gang.uid), Placed | Resized | Preemption):
-                repaired = _repaired(held, session=session, turns=turns)
+                with deciding(held.gang, Stage.REPAIR):
+                    repaired = session.repair.repair(held)
                 if repaired is not None:
                     answers[held.gang.uid] = repaired
         for gang in nominated:
@@ -277,20 +270,9 @@ def _repair_start_and_relocate(
                     answers[gang.uid] = admission.start_nominated(gang)
         if admission.take_released():
             continue
-        _relocate(session=session, admitted=admitted, answers=answers, turns=turns)
+        _relocate(session=session, admitted=admitted, answers=answers)
         if not admission.take_released():
             return answers
-
-
-def _repaired(held: Admitted, *, session: CycleSession, turns: RunningTurns) -> Answer | None:
-    """Return the answer to a broken gang; None: a surplus gang waits, or nothing is explained."""
-    if late := turns.late(held, Stage.REPAIR):
-        return late
-    with deciding(held.gang, Stage.REPAIR):
-        repaired = session.repair.repair(held)
-    if isinstance(repaired, Placed | Resized):
-        session.note_start()
-    return repaired
 
 
 def _stays_broken(held: Admitted | None, *, answers: Mapping[str, Answer]) -> bool:
@@ -300,20 +282,15 @@ def _stays_broken(held: Admitted | None, *, answers: Mapping[str, Answer]) -> bo
 
 
 def _relocate(
-    *,
-    session: CycleSession,
-    admitted: AdmittedGangs,
-    answers: dict[str, Answer],
-    turns: RunningTurns,
+    *, session: CycleSession, admitted: AdmittedGangs, answers: dict[str, Answer]
 ) -> None:
-    for held in turns.sorted(sorted(admitted.displaced, key=_admitted_key)):
-        if held.gang.uid in answers or turns.late(held, Stage.RELOCATE):
+    for held in sorted(admitted.displaced, key=_admitted_key):
+        if held.gang.uid in answers:
             continue
         with deciding(held.gang, Stage.RELOCATE):
             moved = session.repair.relocate(held)
         if moved is not None:
             answers[held.gang.uid] = moved
-            session.note_start()
 
 
 def _admit(
@@ -372,20 +349,10 @@ def _admitted(gang: Gang, *, admission: Admission) -> Placed | Preemption | Reje
 
 
 def _grow(
-    *,
-    growth: Growth,
-    admitted: AdmittedGangs,
-    pending: PendingGangs,
-    answers: dict[str, Answer],
-    session: CycleSession,
+    *, growth: Growth, admitted: AdmittedGangs, pending: PendingGangs, answers: dict[str, Answer]
 ) -> None:
-    """Grow running gangs in scheduling order, then start surplus gangs beside their base gangs.
-
-    Gangs that are left when the time of the cycle is over wait for another cycle.
-    """
+    """Grow running gangs in scheduling order, then start surplus gangs beside their base gangs."""
     for held in sorted(admitted.may_grow, key=_admitted_key):
-        if session.is_late(f"{Stage.GROW} {held.gang.uid}"):
-            return
         # A surplus gang grows only beside a base gang that this cycle leaves alone.
         beside = admitted.base_of(held)
         if beside is not None and (beside.gang.uid in answers or growth.leaves(beside)):
@@ -408,8 +375,6 @@ def _grow(
     for gang, pool in sorted(gangs, key=lambda pair: order_key(pair[0])):
         if gang.surplus is None:
             continue
-        if session.is_late(f"{Stage.SURPLUS} {gang.uid}"):
-            return
         with deciding(gang.surplus, Stage.SURPLUS):
             started = growth.start_surplus(gang.surplus, beside=pool)
         if started is not None:

@@ -26,6 +26,8 @@ class CycleInput:
     """
     deferred: tuple[str, ...] = ()
     """Uids of gangs that earlier cycles deferred, the longest deferred first."""
+    put_off: tuple[str, ...] = ()
+    """Uids of gangs for which the time of earlier cycles did not suffice, the longest first."""
     passed: frozenset[str] = frozenset()
     """Uids of gangs that held no other gang back when they were last tried, under `Strict`."""
     known: frozenset[str] = frozenset()

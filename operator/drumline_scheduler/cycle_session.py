@@ -81,6 +81,8 @@ class CycleSession:
     budgets: Budgets
     try_budget: int | None
     """Units of searches for each namespace. None: no limit."""
+    put_off: Sequence[str]
+    """Uids of gangs for which the time of earlier cycles did not suffice."""
     known: frozenset[str]
     """Uids of gangs that were tried in an earlier cycle, under the strict rule."""
     running: Sequence[Admitted]
@@ -140,16 +142,15 @@ def open_session(
         kept: rejections of earlier cycles.
     """
     snapshot, policy, now, explain = cycle.snapshot, cycle.policy, cycle.now, cycle.explain
-    queues = {queue.name: queue for queue in snapshot.queues}
-    cluster.quota.names = explain
+    queues, cluster.quota.names = {queue.name: queue for queue in snapshot.queues}, explain
     budgets = Budgets(snapshot, now=now)
     # The two views and the searches in them.
     projection = Projection(current=cluster, admitted=admitted.unsettled)
     placer = Placer(projection, explain=explain, is_late=lateness(cycle.try_budget))
     # Preemption and moves.
     candidates = Candidates(snapshot=snapshot, budgets=budgets, policy=policy, now=now)
-    moving, costs = admitted.unsettled, candidates.moving_costs
-    budget = MoveAllowance.of(policy.moves, admitted=moving, cost=costs)
+    costs = candidates.moving_costs
+    budget = MoveAllowance.of(policy.moves, admitted=admitted.unsettled, cost=costs)
     consolidator = Consolidator(projection=projection, candidates=candidates, budget=budget)
     preemptor = Preemptor(projection=projection, candidates=candidates, consolidator=consolidator)
     # Pending gangs.
@@ -187,6 +188,7 @@ def open_session(
         sweeps=_sweep_limits(snapshot.admitted, pending),
         budgets=budgets,
         try_budget=cycle.try_budget,
+        put_off=cycle.put_off,
         known=cycle.known,
         running=snapshot.admitted,
         stay=projection.recall_running(admitted.unsettled),
@@ -219,7 +221,7 @@ def _deferral(cycle: CycleInput, *, pending: PendingGangs) -> Deferral:
         pending,
         budget=cycle.try_budget,
         before=cycle.deferred,
-        tries=[each.uid for each in cycle.snapshot.asked],
+        tries=[*cycle.put_off, *(each.uid for each in cycle.snapshot.asked)],
         may_start=lambda gang: access.rejection(gang) is None,
         may_preempt=lambda gang: (
             has_victims and (gang.queue in preempting or bool(gang.override)) and gang.preempts

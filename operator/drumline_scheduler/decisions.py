@@ -433,6 +433,9 @@ class Decisions:
     deferred: tuple[str, ...] = ()
     """Uids of gangs that were not tried, one of each kind, the longest deferred first. The next
     cycle takes them as `CycleInput.deferred`."""
+    put_off: tuple[str, ...] = ()
+    """Uids of gangs for which the time of the cycle did not suffice, the longest put off first. The
+    next cycle takes them as `CycleInput.put_off`."""
     passed: frozenset[str] = frozenset()
     """Uids of gangs that held no other gang back, under `Strict`. The next cycle takes them as
     `CycleInput.passed`."""

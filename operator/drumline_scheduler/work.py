@@ -8,9 +8,9 @@ Steps are counted where the work depends on what a tenant writes. A loop that re
 stopped from outside: another thread reads `Work.frames` and raises `CycleCutError` in the thread of
 the cycle, after it has named the gang (`Work.blame`).
 
-A cycle may have a time limit (`TimeLimit`). Beyond it, the gangs that are left are not tried, and
-the next cycle has a smaller budget for searches (`queueing.deferral`). The caller hands in the
-clock. The places at which the time was over are part of the decisions, so a replay ends there too.
+A cycle may have a time limit (`TimeLimit`). Beyond it, the gangs that are left wait for the next
+cycle (`late_gangs`). The caller hands in the clock. The places at which the time was over are part
+of the decisions, so a replay ends there too.
 """
 
 from __future__ import annotations
@@ -39,17 +39,18 @@ _START_SECONDS: Final = 5e-4
 
 
 class CyclePart(Enum):
-    """A part of a cycle with its share of the time: where it ends, and the least that it has."""
+    """A part of a cycle with its share of the time: where it ends, and the least that it has.
+
+    Repairs and relocations belong to none: a broken gang holds capacity without progress.
+    """
 
     PROMISES = (0.3, 0.0)
     """Places for gangs with open requests for nodes. Each gets some whatever the time, but a
     request only becomes smaller if there is time."""
-    REPAIR = (0.7, 0.25)
-    """Repairs and relocations of running gangs."""
     ADMIT = (1.0, 0.5)
     """Starts of waiting gangs, then growth and moves of running ones."""
     NEEDS = (0.4, 0.0)
-    """Waiting gangs on new nodes. It begins early or not at all, because each try is long."""
+    """Waiting gangs on new nodes. Each try is long, so it begins early, or for one gang only."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +101,7 @@ class Work:
 
     __slots__ = (
         "_allowed",
+        "_asked",
         "_began",
         "_is_late",
         "_limit",
@@ -117,11 +119,13 @@ class Work:
         self._limit = limit
         self._began = 0.0
         """Reading of the clock at which this attempt began, plus the time of its starts."""
-        self._part = CyclePart.REPAIR
+        self._part: CyclePart | None = None
         self._allowed = 0.0
         """Reading of the clock at which this part is over."""
         self._is_late = False
         """True if this part has found its time to be over."""
+        self._asked: set[str] = set()
+        """Places of this part at which its time was not over."""
         self.late_at: tuple[str, ...] = ()
         """The places at which the time of a part was over."""
         self.late_from: Collection[str] = ()
@@ -150,10 +154,11 @@ class Work:
                 self.blamed = frame
                 raise OutOfStepsError(f"takes more than {most} steps")
 
-    def begin(self, part: CyclePart) -> None:
-        """Begin a part of the cycle with a share of the time."""
+    def begin(self, part: CyclePart | None) -> None:
+        """Begin a part of the cycle with a share of the time. None: no time counts."""
         self._part, self._is_late = part, False
-        if self._limit is not None:
+        self._asked.clear()
+        if self._limit is not None and part is not None:
             end, least = part.value
             now, seconds = self._limit.clock(), self._limit.seconds
             self._allowed = max(self._began + end * seconds, now + least * seconds)
@@ -161,18 +166,25 @@ class Work:
     def is_late(self, place: str) -> bool:
         """Return whether the rest of this part waits for the next cycle.
 
+        A question that was answered with no is not asked again, so that a replay with another cache
+        ends at the same place.
+
         Args:
-            place: the question, such as a stage and the uid of a gang. No other question of this
-                part has the same one.
+            place: the question, such as a stage and the uid of a gang.
         """
+        if self._part is None or self._is_late:
+            return self._is_late
         place = f"{self._part.name.lower()}: {place}"
+        if place in self._asked:
+            return False
+        if self._limit is None:
+            self._is_late = place in self.late_from
+        else:
+            self._is_late = self._limit.clock() >= self._allowed
         if not self._is_late:
-            if self._limit is None:
-                self._is_late = place in self.late_from
-            else:
-                self._is_late = self._limit.clock() >= self._allowed
-            if self._is_late:
-                self.late_at = (*self.late_at, place)
+            self._asked.add(place)
+        elif self.attempts == 1:
+            self.late_at = (*self.late_at, place)
         return self._is_late
 
     @property
@@ -186,8 +198,14 @@ class Work:
         self._began += _START_SECONDS
 
     def clear(self, *, is_probe: bool = False) -> None:
-        """Begin another attempt at the cycle."""
-        self.late_at, self._is_late = (), False
+        """Begin another attempt at the cycle.
+
+        Only the first one has a clock. Later ones end where it ended, so what differs between them
+        is not a matter of time.
+        """
+        if self.attempts:
+            self._limit, self.late_from = None, self.late_at
+        self.begin(None)
         self._began = self._limit.clock() if self._limit else 0.0
         self.is_probe = is_probe
         self.attempts += 1
@@ -210,7 +228,7 @@ def spend(steps: int) -> None:
         work.spend(steps)
 
 
-def begin(part: CyclePart) -> None:
+def begin(part: CyclePart | None) -> None:
     """Begin a part of the cycle that this thread decides; see `Work.begin`."""
     work = _CURRENT.get()
     if work is not None:

@@ -32,7 +32,7 @@ from drumline_scheduler import (
 )
 from drumline_scheduler.model import AskedNodes
 from drumline_scheduler.queueing.arrivals import Arrivals
-from drumline_scheduler.queueing.deferral import TRY_BUDGET, next_budget
+from drumline_scheduler.queueing.deferral import TRY_BUDGET
 from drumline_scheduler.work import TimeLimit, Work
 from tests.property.fuzz_settings import (
     PRIORITIES,
@@ -111,7 +111,7 @@ class CycleWorld:
         self._nominated: dict[str, Gang] = {}
         self._passed: frozenset[str] = frozenset()
         self._known: frozenset[str] = frozenset()
-        self._try_budget = TRY_BUDGET
+        self._put_off: tuple[str, ...] = ()
         self._asked: tuple[AskedNodes, ...] = ()
         self._cache, self._arrivals = CycleCache(), Arrivals()
         self._deferred: tuple[str, ...] = ()
@@ -209,17 +209,18 @@ class CycleWorld:
             pending=tuple(self._arrivals.let_in(self._pending())),
             policy=self.policy,
             now=now,
-            try_budget=self._try_budget,
+            try_budget=TRY_BUDGET,
             deferred=self._deferred,
+            put_off=self._put_off,
             passed=self._passed,
             known=self._known,
         )
         limit = TimeLimit.for_nodes(len(snapshot.nodes), clock=time.thread_time)
         decisions = decide(given, cache=self._cache, work=Work(limit=limit))
-        self._try_budget = next_budget(self._try_budget, late_at=decisions.late_at)
         took = time.thread_time() - began
         self._deferred, self._passed = decisions.deferred, decisions.passed
-        self._known, self.given = decisions.known, given
+        self._put_off, self._known = decisions.put_off, decisions.known
+        self.given = given
         self._apply(decisions, given=given)
         collect_young()
         return took, decisions

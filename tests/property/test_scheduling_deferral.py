@@ -22,7 +22,7 @@ from drumline_scheduler import (
     decide,
 )
 from drumline_scheduler.model import order_key
-from drumline_scheduler.queueing.deferral import NAMESPACES, TRY_BUDGET, next_budget
+from drumline_scheduler.queueing.deferral import NAMESPACES, TRY_BUDGET
 from drumline_scheduler.queueing.search_costs import cost_of
 from drumline_scheduler.work import TimeLimit, Work
 from tests.property.scale import many
@@ -418,8 +418,9 @@ def test_lives_with_a_small_budget(seed: int, policy: Policy, *, has_clock: bool
     With a clock, most cycles run out of time, and a replay ends where they ended.
     """
     life, cache = Life(Random(seed)), CycleCache()
-    chance, budget, late = Random(seed), 6, 0
+    chance, late = Random(seed), 0
     deferred: tuple[str, ...] = ()
+    put_off: tuple[str, ...] = ()
     passed, known = frozenset[str](), frozenset[str]()
     since: dict[str, int] = {}
     for step in range(60):
@@ -429,8 +430,9 @@ def test_lives_with_a_small_budget(seed: int, policy: Policy, *, has_clock: bool
             pending=tuple(life.pending),
             policy=policy,
             now=life.now,
-            try_budget=budget,
+            try_budget=6,
             deferred=deferred,
+            put_off=put_off,
             passed=passed,
             known=known,
         )
@@ -438,12 +440,11 @@ def test_lives_with_a_small_budget(seed: int, policy: Policy, *, has_clock: bool
         decisions = decide(given, cache=cache, work=Work(limit=limit))
         assert decisions == decide(replace(given, late_from=decisions.late_at))
         late += bool(decisions.late_at)
-        budget = min(6, next_budget(budget, late_at=decisions.late_at))
         if policy.waiting is WaitingRule.STRICT:
             assert not_passed(life.pending, decisions, known=known)
         deferred, passed, known = decisions.deferred, decisions.passed, decisions.known
-        since = {uid: since.get(uid, step) for uid in deferred}
-        most = len(life.pending) + len(life.snapshot.admitted)
-        assert all(step - began <= most for began in since.values())
+        put_off = decisions.put_off
+        since = {uid: since.get(uid, step) for uid in (*deferred, *put_off)}
+        assert all(step - began <= len(life.pending) for began in since.values())
         life.carry_out(decisions)
     assert bool(late) == has_clock

@@ -176,6 +176,8 @@ def promised(cycle: CycleInput, *, decide: Decide, nodes: OfferedNodes) -> Promi
                 places[gang.uid] = start.placed
                 sizes.ask(offer.pool, start.need.nodes)
                 needs += [start.need] if start.need.nodes else []
+    if has_limit:
+        begin(None)
     return Promised(
         # 3. Nominate these places, and show new nodes as full until they come.
         snapshot=replace(
@@ -352,7 +354,7 @@ def _tries(waiting: Sequence[Gang], *, cycle: CycleInput, sizes: PoolSizes, used
         snapshot=cycle.snapshot,
         sizes=sizes,
         budget=cycle.try_budget,
-        before=cycle.deferred,
+        before=(*cycle.put_off, *cycle.deferred),
         used=used,
         is_late=bool(waiting) and has_limit and is_late("nodes"),
     )

@@ -64,7 +64,7 @@ def node_tries(
         before: uids of gangs that earlier cycles put off, the longest first.
         used: units of the gangs with open requests.
         is_late: whether the time of the cycle is over. Then only the gang is tried that was put off
-            longest, and none as long as others have open requests.
+            longest, and no gang that never was.
     """
     if not waiting:
         return NodeTries()
@@ -83,7 +83,7 @@ def node_tries(
     units = 0
     most = MAX_TRIED
     if is_late:
-        most = int(not used and any(gang.uid in turn for gang in possible))
+        most = int(any(gang.uid in turn for gang in possible))
     for _, _, index in sorted(rounds):
         cost = units_of(possible[index], nodes=helped.most_nodes(possible[index]))
         is_free = not units or budget is None or units + cost <= budget

@@ -79,16 +79,14 @@ class Placer:
 
     def _why_blocked(self, search: Search) -> Rejection:
         """Return the rejection of a new gang, from an earlier cycle if the pool is the same."""
-        view, current = search.view, self._projection.current
-        if search.gang.uid in view.allocations:  # its own pods never make room
-            return why_blocked(search, names=self._names(search))
-        key, state = (search.question, self._explain), state_of(view)
+        view, current, names = search.view, self._projection.current, self._names(search)
+        if search.gang.uid in view.allocations or names is not self._explain:
+            # Its own pods never make room. And what the time does not suffice for is not kept.
+            return why_blocked(search, names=names)
+        key, state = (search.question, names), state_of(view)
         known = current.explained.get(key)
         if known is not None and known.state == state is not None:
             return known.rejection
-        names = self._names(search)
-        if names is not self._explain:  # it is not worth keeping
-            return why_blocked(search, names=names)
         fits_empty = current.infeasible.get(search.question, search) is None
         rejection = why_blocked(search, names=names, fits_empty=fits_empty)
         if known is not None and known.rejection == rejection:

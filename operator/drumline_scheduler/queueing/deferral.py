@@ -32,22 +32,13 @@ from drumline_scheduler.decisions import (
     Remedy,
     RemedyKind,
 )
-from drumline_scheduler.faults import Stage
 from drumline_scheduler.model import Gang, OrderKey, order_key
 from drumline_scheduler.queueing.groups import group_cost
 from drumline_scheduler.queueing.pending_gangs import GroupKey, PendingGangs
 from drumline_scheduler.rejections import Rejection
-from drumline_scheduler.work import CyclePart
 
 TRY_BUDGET: Final = 24
 """Units that one namespace may use in a cycle of the operator."""
-_LEAST_BUDGET: Final = 4
-"""Units of a namespace while cycles run out of time."""
-_TRIES: Final = tuple(
-    f"{CyclePart.ADMIT.name.lower()}: {stage} "
-    for stage in (Stage.ADMIT, Stage.PREEMPT, Stage.EXPLAIN)
-)
-"""Places of a cycle at which waiting gangs are tried. Growth and moves come after them."""
 NAMESPACES: Final = 9
 """Namespaces whose whole budgets fit into one cycle. More of them take turns."""
 COSTLY: Final = 4
@@ -73,11 +64,6 @@ class Deferral:
     before: Sequence[str] = ()
     """Uids of gangs that earlier cycles did not try, the longest left out first."""
 
-    def in_turn(self, uids: Iterable[str]) -> list[str]:
-        """Return uids in the order in which earlier cycles left them out, others behind them."""
-        turn = {uid: index for index, uid in enumerate(self.before)}
-        return sorted(uids, key=lambda uid: turn.get(uid, len(turn)))
-
     @staticmethod
     def rejection(namespace: str) -> Rejection:
         """Return the answer to a deferred gang."""
@@ -90,20 +76,6 @@ class Deferral:
 
 
 NONE_DEFERRED: Final = Deferral()
-
-
-def next_budget(budget: int, *, late_at: Iterable[str]) -> int:
-    """Return the units of a namespace in the next cycle.
-
-    They are fewer if the time of the last cycle did not suffice for its waiting gangs.
-
-    Args:
-        budget: units of the last cycle.
-        late_at: the places at which its time was over (`work.Work.late_at`).
-    """
-    if any(place.startswith(_TRIES) for place in late_at):
-        return max(_LEAST_BUDGET, budget // 2)
-    return min(TRY_BUDGET, budget + budget // 4 + 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

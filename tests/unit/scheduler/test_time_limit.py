@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from drumline_scheduler import (
-    AskedNodes,
     BlockReason,
     CycleCache,
     CycleInput,
@@ -18,15 +17,17 @@ from drumline_scheduler import (
     MoveBudget,
     NodeOffer,
     Policy,
+    Queue,
     Snapshot,
     WaitingRule,
     decide,
 )
 from drumline_scheduler import cycle as cycle_module
 from drumline_scheduler.admission import Admission
-from drumline_scheduler.queueing.deferral import TRY_BUDGET, next_budget
+from drumline_scheduler.faults import Stage
+from drumline_scheduler.queueing.deferral import TRY_BUDGET
 from drumline_scheduler.work import CyclePart, TimeLimit, Work
-from tests.unit.scheduler.builders import admitted, cluster, gang, node, pod, queue, racks
+from tests.unit.scheduler.builders import STRICT, admitted, cluster, gang, node, pod, queue, racks
 
 POLICIES = (Policy(), *(Policy(waiting=rule) for rule in WaitingRule))
 
@@ -55,7 +56,7 @@ def cycles(
     Their cache has rejections that still hold.
     """
     made: list[Decisions] = []
-    cache, budget = CycleCache(), TRY_BUDGET
+    cache = CycleCache()
     if policy is None:
         given = CycleInput(snapshot=snapshot, pending=tuple(pending), policy=Policy(), now=0.0)
         decide(given, cache=cache)
@@ -66,14 +67,14 @@ def cycles(
             pending=tuple(pending),
             policy=policy or Policy(),
             now=0.0,
-            try_budget=budget,
+            try_budget=TRY_BUDGET,
             deferred=before.deferred,
+            put_off=before.put_off,
             passed=before.passed,
             known=before.known,
         )
         made.append(decide(given, cache=cache, work=over()))
         assert made[-1] == decide(replace(given, late_from=made[-1].late_at)), "a replay differs"
-        budget = next_budget(budget, late_at=made[-1].late_at)
     return made
 
 
@@ -96,23 +97,40 @@ def test_each_part_has_its_share_of_the_time() -> None:
     clock = Clock()
     work = Work(limit=TimeLimit(clock=clock, seconds=10.0))
     work.clear()
-    work.begin(CyclePart.REPAIR)
-    clock.now = 6.9
-    assert not work.is_late("repair a")
+    work.begin(CyclePart.PROMISES)
+    clock.now = 2.9
+    assert not work.is_late("a")
+    clock.now = 3.1
+    assert work.is_late("b")
+    assert work.is_late("c")
+    work.begin(None)
     clock.now = 7.1
-    assert work.is_late("repair b")
-    assert work.is_late("repair c")
+    assert not work.is_late("repair"), "no time counts"
     work.begin(CyclePart.ADMIT)
     clock.now = 12.0
-    assert not work.is_late("admit a"), "half of the time is left, however long repairs took"
+    assert not work.is_late("a"), "half of the time is left, however long the rest took"
     clock.now = 12.2
-    assert work.is_late("admit b")
+    assert not work.is_late("a"), "it is not asked again"
+    assert work.is_late("b")
     work.begin(CyclePart.NEEDS)
-    assert work.is_late("nodes a"), "nothing is left for these"
-    assert work.late_at == ("repair: repair b", "admit: admit b", "needs: nodes a")
+    assert work.is_late("a"), "nothing is left for these"
+    assert work.late_at == ("promises: b", "admit: b", "needs: a")
+
+
+def test_only_the_first_attempt_at_a_cycle_has_a_clock() -> None:
+    """Later ones end at the same places: what differs between them is not a matter of time."""
+    clock = Clock()
+    work = Work(limit=TimeLimit(clock=clock, seconds=1.0))
     work.clear()
-    work.begin(CyclePart.NEEDS)
-    assert not work.is_late("nodes a"), "another attempt has a time of its own"
+    work.begin(CyclePart.ADMIT)
+    clock.now = 2.0
+    assert work.is_late("b")
+    work.clear()
+    work.begin(CyclePart.ADMIT)
+    clock.now = 9.0
+    assert not work.is_late("a")
+    assert work.is_late("b")
+    assert work.late_at == ("admit: b",)
 
 
 def test_a_start_allows_more_time() -> None:
@@ -127,24 +145,13 @@ def test_a_start_allows_more_time() -> None:
     assert work.is_late("admit b")
 
 
-def test_the_budget_falls_and_comes_back() -> None:
-    budget, seen = TRY_BUDGET, list[int]()
-    late, grows = ("repair: repair a", "admit: admit b"), ("admit: moves", "needs: nodes")
-    for late_at in [late] * 6 + [grows] * 20:
-        budget = next_budget(budget, late_at=late_at)
-        seen.append(budget)
-    assert seen[:6] == [12, 6, 4, 4, 4, 4]
-    assert seen[6:] == sorted(seen[6:])
-    assert seen[-1] == TRY_BUDGET
-
-
 @pytest.mark.parametrize("policy", POLICIES)
 def test_without_time_each_cycle_tries_the_gang_that_waits_longest_for_it(policy: Policy) -> None:
     made = [tried(each) for each in cycles(cluster(*racks()), different(5), count=6, policy=policy)]
     if policy.waiting is WaitingRule.STRICT:
         assert made[0] == {"g0"}
     else:
-        assert made == [{"g0"}, {"g1"}, {"g2"}, {"g3"}, {"g4"}, {"g0"}]
+        assert made == [{"g0"}, *[{"g1", "g2", "g3"}, {"g0", "g4"}] * 2, {"g1", "g2", "g3"}]
 
 
 def test_all_members_of_a_group_wait_together() -> None:
@@ -158,7 +165,7 @@ def test_all_members_of_a_group_wait_together() -> None:
 def test_a_gang_that_fits_starts_although_others_took_the_time() -> None:
     fits = gang("fits", at=1000.0)
     made = cycles(cluster(*racks()), [*different(3), fits], count=4)
-    assert [each.key for decisions in made for each in decisions.placed] == [fits.key]
+    assert {each.key for decisions in made for each in decisions.placed} == {fits.key}
 
 
 def test_victims_are_not_searched_when_the_time_is_over() -> None:
@@ -173,30 +180,16 @@ def test_victims_are_not_searched_when_the_time_is_over() -> None:
     assert {each.key for each in second.preemptions} == {"training/b"}
 
 
-def test_broken_gangs_are_repaired_one_after_the_other() -> None:
+def test_repairs_and_relocations_are_not_put_off() -> None:
+    """A broken gang holds capacity without progress, and a job that waits may take its place."""
     broken = [
         admitted(gang(f"b{index}", nodes=2, gpus=2), f"n{index}", "gone", lost=frozenset({1}))
         for index in range(2)
     ]
-    snapshot = cluster(*racks(count=2), running=broken)
-    first, second = cycles(snapshot, (), count=2)
-    assert [[each.key for each in made.placed] for made in (first, second)] == [
-        ["training/b0"],
-        ["training/b1"],
-    ]
-    assert first.deferred == ("uid-b1",)
-    assert [each.reason for each in first.blocked] == [BlockReason.NOT_TRIED]
-
-
-def test_pods_leave_nodes_that_go_one_gang_after_the_other() -> None:
-    going = [admitted(gang(f"d{index}", gpus=2), f"n{index}") for index in range(2)]
-    going = [replace(held, displaced=frozenset({0})) for held in going]
-    snapshot = cluster(*racks(count=2), running=going)
-    first, second = cycles(snapshot, (), count=2)
-    assert [[each.key for each in made.placed] for made in (first, second)] == [
-        ["training/d0"],
-        ["training/d1"],
-    ]
+    going = admitted(gang("d", gpus=2), "n2", displaced=frozenset({0}))
+    snapshot = cluster(*racks(count=3), running=[*broken, going])
+    (made,) = cycles(snapshot, different(3), count=1)
+    assert {each.key for each in made.placed} == {"training/b0", "training/b1", "training/d"}
 
 
 def test_growth_and_moves_wait_for_a_cycle_with_time() -> None:
@@ -230,12 +223,6 @@ def test_nodes_are_requested_for_the_gang_that_was_put_off() -> None:
     assert first.needs_nodes == ()
     needs = [[each.key for each in decisions.needs_nodes] for decisions in (second, third)]
     assert needs == [["training/a1"], ["training/a0"]]
-    # As long as others have open requests, it waits until there is time.
-    asked = (AskedNodes(uid="uid-a1", pool="h100", nodes=1),)
-    made = cycles(replace(snapshot, asked=asked), asking, count=3)
-    assert {key for each in made for key in (need.key for need in each.needs_nodes)} == {
-        "training/a1"
-    }
 
 
 def test_a_rejection_that_was_cut_short_is_not_kept() -> None:
@@ -251,7 +238,7 @@ def test_a_rejection_that_was_cut_short_is_not_kept() -> None:
     )
     cache = CycleCache()
     first = decide(given, cache=cache, work=over())
-    second = decide(replace(given, deferred=first.deferred), cache=cache, work=over())
+    second = decide(replace(given, put_off=first.put_off), cache=cache, work=over())
     answer = {each.key: each for each in second.blocked}["training/waits"]
     assert answer.reason is not BlockReason.NOT_TRIED
     assert answer.blockers == ()
@@ -319,7 +306,7 @@ def test_no_fewer_new_nodes_are_tried_when_the_time_is_over() -> None:
         patch.setattr(cycle_module, "_cycle", noted)
         whole, in_time = decide(given), len(tried)
         tried.clear()
-        late = decide(replace(given, deferred=(wide.uid,)), work=over())
+        late = decide(replace(given, put_off=(wide.uid,)), work=over())
     assert [each.nodes for each in whole.needs_nodes] == [2]
     assert [each.nodes for each in late.needs_nodes] == [2]
     assert len(tried) < in_time
@@ -354,3 +341,125 @@ def test_one_order_of_a_group_is_tried_for_victims_when_the_time_is_over() -> No
     assert {each.key for each in late.preemptions} == {"training/a", "training/b"}
     assert late.preemptions == whole.preemptions
     assert len(orders) < in_time
+
+
+def ticking(questions: int) -> Work:
+    """The work of a cycle in which a number of questions are answered with no."""
+    clock = Clock(step=1.0)
+    return Work(limit=TimeLimit(clock=clock, seconds=float(questions)))
+
+
+@pytest.mark.parametrize("policy", [Policy(), STRICT], ids=["best effort", "strict"])
+@pytest.mark.parametrize("own", [False, True])
+@pytest.mark.parametrize(("questions", "most"), [(0, 45), (12, 15)])
+def test_the_only_queue_with_quota_has_its_turn_behind_many_without(
+    policy: Policy, *, own: bool, questions: int, most: int
+) -> None:
+    heads, free = 40, 30
+    queues = tuple(Queue(name=f"q{index}", nominal={"h100": 1}) for index in range(heads))
+    running = [
+        admitted(gang(f"r{index}", queue=f"q{index}"), "n0")
+        for index in range(heads)
+        if index != free
+    ]
+    waiting = [
+        gang(
+            f"w{index}",
+            key=f"{f'ns{index}' if own else 'training'}/w{index}",
+            queue=f"q{index}",
+            at=float(index),
+        )
+        for index in range(heads)
+    ]
+    snapshot = cluster(node("n0", "rack-0", gpus=100), queues=queues, running=running)
+    before = Decisions()
+    for _ in range(most):
+        given = CycleInput(
+            snapshot=snapshot,
+            pending=tuple(waiting),
+            policy=policy,
+            now=0.0,
+            try_budget=TRY_BUDGET,
+            deferred=before.deferred,
+            put_off=before.put_off,
+            passed=before.passed,
+            known=before.known,
+        )
+        before = decide(given, work=ticking(questions))
+        if before.placed:
+            break
+    assert [each.uid for each in before.placed] == [f"uid-w{free}"]
+
+
+@pytest.mark.parametrize("questions", range(14))
+def test_a_replay_of_a_group_ends_at_the_same_question(questions: int) -> None:
+    """The orders of a group ask the same questions again."""
+    small = [admitted(gang(f"s{index}", gpus=2, priority=-1), f"n{index}") for index in range(4)]
+    given = CycleInput(
+        snapshot=cluster(*racks(count=2), running=small, queues=(queue("research", 100),)),
+        pending=(
+            gang("head", gpus=64, priority=9),
+            *(
+                gang(name, nodes=nodes, gpus=2, priority=5, group="g", group_gangs=2)
+                for name, nodes in (("a", 1), ("b", 2))
+            ),
+        ),
+        policy=Policy(),
+        now=0.0,
+        try_budget=TRY_BUDGET,
+    )
+    decisions = decide(given, work=ticking(questions))
+    assert decisions == decide(replace(given, late_from=decisions.late_at))
+
+
+@pytest.mark.parametrize("questions", range(10))
+def test_a_replay_without_kept_answers_ends_at_the_same_question(questions: int) -> None:
+    """The answer of an earlier cycle holds in one pool and not in the other."""
+    pools = ("a", "b")
+    queues = (Queue(name="research", nominal=dict.fromkeys(pools, 100)),)
+    held = [admitted(gang(f"h{index}", gpus=2), f"a{index}", pool="a") for index in range(2)]
+    nodes = [node(f"a{index}", "r", pool="a") for index in range(2)]
+    nodes.append(node("b0", "r", pool="b", unschedulable=True))
+    full = cluster(*nodes, queues=queues, running=held, pools=pools)
+    waits = gang("x", gpus=2, per_pod=pod(2, cpu=1))
+    first = CycleInput(
+        snapshot=full, pending=(waits,), policy=Policy(), now=0.0, try_budget=TRY_BUDGET
+    )
+    cache = CycleCache()
+    decide(first, cache=cache)
+    a0, a1, b0 = full.nodes
+    changed = (a0, replace(a1, used=a1.used + pod(0, cpu=1)), replace(b0, unschedulable=False))
+    given = replace(
+        first,
+        snapshot=replace(full, nodes=changed),
+        pending=(gang("head", gpus=64, priority=5), waits),
+    )
+    decisions = decide(given, cache=cache, work=ticking(questions))
+    assert decisions == decide(replace(given, late_from=decisions.late_at))
+
+
+def test_a_replay_of_a_fault_finds_the_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The attempts after the first one have no clock, so they reach the gang again."""
+    attempted = Admission._try
+
+    def raising(self: Admission, item: Gang, **named: Any) -> Any:
+        if item.uid == "uid-bad":
+            raise RuntimeError("boom")
+        return attempted(self, item, **named)
+
+    monkeypatch.setattr(Admission, "_try", raising)
+    given = CycleInput(
+        snapshot=cluster(*racks()),
+        pending=(*different(6), gang("bad", at=99.0)),
+        policy=Policy(),
+        now=0.0,
+        try_budget=TRY_BUDGET,
+    )
+    for questions in (0, 20, 40, 1000):
+        decisions = decide(given, work=ticking(questions))
+        assert [(each.uid, each.stage) for each in decisions.faults] in (
+            [],
+            [("uid-bad", Stage.ADMIT)],
+        )
+        assert decisions == decide(replace(given, late_from=decisions.late_at))
+    assert decisions.faults

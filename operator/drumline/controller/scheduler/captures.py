@@ -79,6 +79,7 @@ class CycleCaptures:
             set_aside=cycle.set_aside,
             try_budget=cycle.try_budget,
             deferred=cycle.deferred,
+            put_off=cycle.put_off,
             passed=cycle.passed,
             known=cycle.known,
             program=__version__,

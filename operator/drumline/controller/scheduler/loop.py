@@ -49,7 +49,7 @@ from drumline_scheduler.faults import Stage
 from drumline_scheduler.model import Policy
 from drumline_scheduler.queue_evictions import stopped_queues
 from drumline_scheduler.queueing.arrivals import Arrivals
-from drumline_scheduler.queueing.deferral import TRY_BUDGET, next_budget
+from drumline_scheduler.queueing.deferral import TRY_BUDGET
 from drumline_scheduler.work import TimeLimit
 
 log = logs.get("drumline.controller.scheduler.loop")
@@ -145,13 +145,15 @@ class SchedulerLoop:
         self._deferred: tuple[str, ...] = ()
         """Uids of gangs that the last cycle did not try."""
         self._arrivals = Arrivals()
+        self._put_off: tuple[str, ...] = ()
+        """Uids of gangs for which the time of the last cycle did not suffice."""
         self._passed = frozenset[str]()
         self._known = frozenset[str]()
-        self._try_budget = TRY_BUDGET
-        """Units of the next cycle for each namespace. Fewer after a cycle that ran out of time."""
         """Uids of gangs that held no other gang back in the last cycle, under `Strict`."""
         self._untried: frozenset[str] = frozenset()
         """Gangs among these that no cycle has tried since the last event."""
+        self._has_progress = True
+        """True if the last cycle tried some of them."""
         self._was_woken = True
         self.first_cycle_over = asyncio.Event()
         """Set after the first cycle, however it ended."""
@@ -249,7 +251,7 @@ class SchedulerLoop:
     def _retry_in(self, decisions: Decisions, *, now: float) -> float | None:
         """Return in how many seconds a decision may change without an event."""
         # Their turn comes now, and not with the next event.
-        if self._untried or not self._arrivals.is_complete:
+        if (self._untried and self._has_progress) or not self._arrivals.is_complete:
             return 0.0
         times = [at for at in (decisions.retry_at, self._faults.retry_at(now)) if at is not None]
         return min(times) - now if times else None
@@ -275,8 +277,9 @@ class SchedulerLoop:
             policy=self._policy,
             now=now,
             set_aside=self._faults.set_aside(jobs, now=now),
-            try_budget=self._try_budget,
+            try_budget=TRY_BUDGET,
             deferred=self._deferred,
+            put_off=self._put_off,
             passed=self._passed,
             known=self._known,
             explain=explains,
@@ -299,11 +302,13 @@ class SchedulerLoop:
             self._faults.take(error.faults, jobs=jobs, now=given.now)
             raise
         self._faults.take(decisions.faults, jobs=jobs, now=given.now)
-        deferred = frozenset(decisions.deferred)
-        self._untried = deferred if self._was_woken else self._untried & deferred
+        before, left = self._untried, frozenset((*decisions.deferred, *decisions.put_off))
+        self._untried = left if self._was_woken else before & left
+        # Some wait for others to get their nodes, which is an event.
+        self._has_progress = self._was_woken or len(self._untried) < len(before)
         self._deferred, self._passed = decisions.deferred, decisions.passed
+        self._put_off = decisions.put_off
         self._known = decisions.known
-        self._try_budget = next_budget(self._try_budget, late_at=decisions.late_at)
         return decisions
 
     def _without_workloads(self, decisions: Decisions, *, given: CycleInput) -> Decisions:

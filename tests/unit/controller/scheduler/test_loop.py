@@ -237,7 +237,7 @@ async def test_jobs_have_their_turn_although_each_cycle_runs_out_of_time(
     while delay == RETRY_AT_ONCE:
         delay, cycles = await loop.cycle(), cycles + 1
         assert cycles < 2 * TRY_BUDGET
-    assert cycles > TRY_BUDGET // 2, "a cycle tries few of them"
+    assert cycles > 2, "a cycle tries few of them"
     tried = {
         call.args[0].name
         for call in messages.set.call_args_list

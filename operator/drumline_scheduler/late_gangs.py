@@ -1,0 +1,117 @@
+"""Put off the waiting gangs for which the time of a cycle does not suffice (`work`).
+
+Units are estimates (`queueing.deferral`), so searches may take longer. Then gangs take turns. Some
+are tried whatever the time: those that were put off longest, some of namespaces of which few were
+put off, and the first ones of other namespaces. So jobs of a crowded namespace delay no others for
+long, and each gang has its turn.
+
+Under the strict rule no gang passes one that was put off. Gangs that were tried before are not put
+off there: they cost little, and hold back only what they wait for. The first one of the others is
+tried whatever the time, so each is known after some cycles.
+
+Example: the time suffices for one search, and gangs a to d wait. The first cycle tries a, the next
+ones b, c, d and a.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from drumline_scheduler.cycle_session import CycleSession
+from drumline_scheduler.faults import Stage
+from drumline_scheduler.model import Gang, WaitingRule
+from drumline_scheduler.queueing.deferral import COSTLY, Deferral
+from drumline_scheduler.quota.unmet_demand import UnmetDemand
+from drumline_scheduler.rejections import Rejection
+
+_MOST_EXEMPT: Final = 6
+"""Gangs that a cycle tries whatever the time."""
+_LONGEST: Final = 3
+"""Those of them that were put off longest. Their searches are ordinary, but for the first one."""
+_FEW: Final = 2
+"""Gangs put off in a namespace up to which they come first."""
+
+
+class LateGangs:
+    """The gangs of a cycle that are put off.
+
+    Args:
+        session: the cycle.
+        pools_of: returns the pools that a gang may use; none if its queue does not admit it.
+    """
+
+    def __init__(self, session: CycleSession, *, pools_of: Callable[[Gang], Sequence[str]]) -> None:
+        self._session = session
+        self._pools_of = pools_of
+        self._is_strict = session.policy.waiting is WaitingRule.STRICT
+        self._exempt = set[str]() if self._is_strict else self._longest_put_off()
+        """Uids of the gangs that are tried as a whole, whatever the time."""
+        self._begun = {session.pending.gang(uid).namespace for uid in self._exempt}
+        """Namespaces of which a gang had its turn."""
+        self._put_off: list[str] = []
+
+    @property
+    def put_off(self) -> tuple[str, ...]:
+        """Uids of the gangs that were put off, one of each group, the longest put off first."""
+        turn = {uid: index for index, uid in enumerate(self._session.put_off)}
+        return tuple(sorted(self._put_off, key=lambda uid: turn.get(uid, len(turn))))
+
+    def late(self, gangs: Sequence[Gang], *, cost: int, stage: Stage) -> Rejection | None:
+        """Return the answer to a gang, or the gangs of a group, if they are put off.
+
+        Args:
+            gangs: a gang, or those of a group.
+            cost: units of a search for all of them.
+            stage: what the time is asked for.
+        """
+        session, uid = self._session, gangs[0].uid
+        if session.try_budget is None:
+            return None
+        if self._is_strict and all(gang.uid in session.known for gang in gangs):
+            return None
+        self._note_turn(gangs[0], cost=cost)
+        if any(gang.uid in self._exempt for gang in gangs):
+            return None
+        if not session.is_late(f"{stage} {uid}"):
+            return None
+        self._put_off.append(uid)
+        if self._is_strict:
+            demand = session.unmet_demand
+            pools = open_pools(gangs, demand=demand, pools_of=self._pools_of)
+            for gang in gangs:
+                demand.hold(gang=gang, pools=pools[gang.uid])
+        return Deferral.rejection(gangs[0].namespace)
+
+    def _longest_put_off(self) -> set[str]:
+        """Return gangs that were put off longest, and gangs of namespaces with few of them."""
+        pending = self._session.pending
+        line = [pending.gang(uid) for uid in self._session.put_off if uid in pending]
+        waiting = Counter(gang.namespace for gang in line)
+        longest = {gang.uid for gang in line[:1]}
+        longest |= {gang.uid for gang in line[1:_LONGEST] if pending.cost_of(gang) <= COSTLY}
+        few = (gang for gang in line if waiting[gang.namespace] <= _FEW)
+        for gang in sorted(few, key=lambda gang: waiting[gang.namespace]):
+            if len(longest) < _MOST_EXEMPT and pending.cost_of(gang) <= COSTLY:
+                longest.add(gang.uid)
+        return longest
+
+    def _note_turn(self, gang: Gang, *, cost: int) -> None:
+        """Exempt the first gang of a namespace that has its turn, if its search is ordinary."""
+        if gang.namespace in self._begun or len(self._exempt) >= _MOST_EXEMPT:
+            return
+        self._begun.add(gang.namespace)
+        if not self._exempt or cost <= COSTLY:
+            self._exempt.add(gang.uid)
+
+
+def open_pools(
+    gangs: Sequence[Gang], *, demand: UnmetDemand, pools_of: Callable[[Gang], Sequence[str]]
+) -> dict[str, list[str]]:
+    """Return the pools of each gang in which it is behind no other one, by uid."""
+    behind = demand.is_behind
+    return {
+        gang.uid: [pool for pool in pools_of(gang) if not behind(gang=gang, pool=pool)]
+        for gang in gangs
+    }
