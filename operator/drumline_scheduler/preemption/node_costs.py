@@ -57,6 +57,8 @@ class NodeCosts:
         """Ordinals of the gang's nodes, by uid."""
         self._rates: dict[int, float] = {}
         """Lowest cost of a GPU on the node, by ordinal."""
+        self._gains: dict[tuple[tuple[str, int], ...], int] = {}
+        """Gains by the units of a step, as long as no further unit is evicted."""
         self._most: dict[int, int] = {}
         """Most pods that a step there may make room for, by ordinal."""
         missing, is_open = max(1, self._missing), search.index.counted
@@ -131,8 +133,21 @@ class NodeCosts:
                 needed = rest
         return needed
 
+    def forget_gains(self) -> None:
+        """Compute all gains anew, because units were evicted."""
+        self._gains.clear()
+
     def _gain(self, units: Sequence[EvictionUnit]) -> int:
-        """Return how many more pods fit after these evictions, at most the missing ones."""
+        """Return how many more pods fit after these evictions, at most the missing ones.
+
+        A gang on hundreds of nodes is part of the step of each of them, so gains are kept.
+        """
+        key = tuple((unit.uid, unit.step) for unit in units)
+        if key not in self._gains:
+            self._gains[key] = self._counted_gain(units)
+        return self._gains[key]
+
+    def _counted_gain(self, units: Sequence[EvictionUnit]) -> int:
         total: dict[int, Vector] = {}
         for unit in units:
             for ordinal, amount in unit.amounts.items():
@@ -176,7 +191,9 @@ def free_nodes(
         step = steps.get(ordinal)
         if step is None or step.price != price:
             continue  # stale: a newer entry of the heap has its price
-        if not _evict_together(simulation=simulation, units=step.units):
+        is_evicted = _evict_together(simulation=simulation, units=step.units)
+        costs.forget_gains()
+        if not is_evicted:
             del steps[ordinal]  # the preemption policy forbids it
             continue
         if simulation.domains_with_room(ids):

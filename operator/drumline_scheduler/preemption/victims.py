@@ -32,9 +32,9 @@ from drumline_scheduler.preemption.eviction_simulation import EvictionSimulation
 from drumline_scheduler.preemption.node_costs import free_nodes
 from drumline_scheduler.preemption.victim_scopes import MAX_WEIGHED, Scope, Split, scopes
 
-MAX_EXACT_CANDIDATES: Final = 12
+MAX_EXACT_CANDIDATES: Final = 10
 """Number of relevant units up to which all sets are tried."""
-MAX_EXACT_TRIALS: Final = 3000
+MAX_EXACT_TRIALS: Final = 1000
 """Evictions tried by the exact search, all domains together. It bounds the time of a decision."""
 MAX_EXCHANGES: Final = 300
 """Exchanges tried, all domains together. It bounds the time of a decision."""

@@ -30,7 +30,7 @@ from drumline.controller.state.cluster import ClusterCache
 from drumline.lifecycle.model.job import Job
 from drumline.telemetry.metrics import Metrics
 from drumline_scheduler.admission import Admission
-from drumline_scheduler.decisions import BlockReason
+from drumline_scheduler.decisions import BlockReason, Decisions
 from drumline_scheduler.guarded_nodes import GIVE_UP_SECONDS
 from drumline_scheduler.model import Gang, Policy, Snapshot
 from drumline_scheduler.queueing.deferral import TRY_BUDGET
@@ -244,6 +244,25 @@ async def test_jobs_have_their_turn_although_each_cycle_runs_out_of_time(
         if call.kwargs["reason"] != BlockReason.NOT_TRIED
     }
     assert {f"j{index}" for index in range(TRY_BUDGET)} <= tried
+
+
+async def test_cycles_do_not_follow_at_once_while_jobs_only_wait_for_nodes_of_others(
+    make_loop: MakeLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def decided(*_given: object, **_named: object) -> Decisions:
+        return Decisions(deferred=("u1",))
+
+    monkeypatch.setattr("drumline.controller.scheduler.loop.decide", decided)
+    state = a_full_node()
+    state.on_job(None, job_view("j1", uid="u1", template=TEMPLATE))
+    committer = AsyncMock(**{"withdraw.return_value": True, "carry_out.return_value": True})
+    loop = make_loop(committer, Mock(), asyncio.Event(), state=state)
+    await loop.cycle()
+    assert await loop.cycle() == RETRY_AT_ONCE, "it was woken, so there may be more"
+    loop._was_woken = False
+    delay = await loop.cycle()
+    assert delay is not None
+    assert delay >= LOOK_SECONDS
 
 
 async def test_a_job_keeps_the_reason_of_its_last_turn(make_loop: MakeLoop) -> None:

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
+from random import Random
+
 import pytest
 
 from drumline_scheduler import Admitted, Gang, Node, Policy, Snapshot
+from drumline_scheduler.preemption.eviction_simulation import EvictionUnit
+from drumline_scheduler.preemption.node_costs import NodeCosts
 from drumline_scheduler.preemption.victim_scopes import MAX_WEIGHED
 from drumline_scheduler.preemption.victims import MAX_EXACT_CANDIDATES
 from tests.unit.scheduler.builders import admitted, cluster, gang, node, pod, queue, racks, run
@@ -194,3 +200,31 @@ def test_who_is_in_another_rack_goes_for_the_quota(rest: int) -> None:
     snapshot = cluster(*full, *nodes, running=running, queues=queues)
     asks = gang("x", gpus=4, priority=5, required_level="rack")
     assert sent_away(snapshot, asks) == {"near", "far"}
+
+
+def test_gains_that_are_kept_are_those_of_the_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept, asked, stale = NodeCosts._gain, Counter[int](), Counter[int]()
+
+    def checked(self: NodeCosts, units: Sequence[EvictionUnit]) -> int:
+        gain = kept(self, units)
+        asked[gain] += 1
+        stale[gain] += gain != self._counted_gain(units)
+        return gain
+
+    monkeypatch.setattr(NodeCosts, "_gain", checked)
+    for seed in range(40):
+        chance = Random(seed)
+        nodes = racks(count=2, nodes=4, gpus=4)
+        free, running = Counter({node.name: 4 for node in nodes}), list[Admitted]()
+        for number in range(30):
+            gpus = chance.choice([1, 2, 4])
+            places = [name for name, left in free.items() if left >= gpus]
+            chosen = chance.sample(places, min(len(places), chance.randint(1, 3)))
+            if chosen:
+                free.subtract(dict.fromkeys(chosen, gpus))
+                item = gang(f"r{number}", nodes=len(chosen), gpus=gpus, priority=-1)
+                running.append(admitted(item, *chosen, gpu_seconds_at_risk=chance.random()))
+        snapshot = cluster(*nodes, running=running, queues=ALONE)
+        run(snapshot, gang("x", nodes=chance.randint(2, 6), gpus=2, priority=5))
+    assert len(asked) > 2
+    assert not stale.total()
