@@ -29,7 +29,7 @@ from drumline_scheduler.rejections import Rejection
 _MOST_EXEMPT: Final = 6
 """Gangs that a cycle tries whatever the time."""
 _LONGEST: Final = 3
-"""Those of them that were put off longest. Their searches are ordinary, but for the first one."""
+"""Number of these that were put off longest. The searches of all but the first are ordinary."""
 _FEW: Final = 2
 """Gangs put off in a namespace up to which they come first."""
 
