@@ -71,7 +71,7 @@ class LateGangs:
             return None
         if self._is_strict and all(gang.uid in session.known for gang in gangs):
             return None
-        self._note_turn(gangs[0], cost=cost)
+        self._note_turn(uid, namespace=gangs[0].namespace, cost=cost)
         if any(gang.uid in self._exempt for gang in gangs):
             return None
         if not session.is_late(f"{stage} {uid}"):
@@ -97,13 +97,13 @@ class LateGangs:
                 longest.add(gang.uid)
         return longest
 
-    def _note_turn(self, gang: Gang, *, cost: int) -> None:
+    def _note_turn(self, uid: str, *, namespace: str, cost: int) -> None:
         """Exempt the first gang of a namespace that has its turn, if its search is ordinary."""
-        if gang.namespace in self._begun or len(self._exempt) >= _MOST_EXEMPT:
+        if namespace in self._begun or len(self._exempt) >= _MOST_EXEMPT:
             return
-        self._begun.add(gang.namespace)
+        self._begun.add(namespace)
         if not self._exempt or cost <= COSTLY:
-            self._exempt.add(gang.uid)
+            self._exempt.add(uid)
 
 
 def open_pools(
