@@ -197,13 +197,17 @@ class Admission:
         is_ready = gang.retry_at <= session.now
         # The rejection of an equivalent gang is this gang's answer, if it is not backing off.
         rejection = self._rejections.rejection(gang) if is_ready else None
-        late = self._late(gang) if rejection is None and is_ready else None
-        if rejection is None and late is None and is_ready:
+        is_asked = rejection is None and is_ready
+        # A gang behind others costs no search, so it is not put off.
+        is_behind = is_asked and self._is_strictly_behind(gang)
+        late = self._late(gang) if is_asked and not is_behind else None
+        if is_asked and late is None:
             rejection = self._repeated(gang)
         if rejection is None:
             session.candidates.take_exempt()  # those of an earlier gang are not part of this answer
             if late is None and is_ready:
-                late = self._late_behind([gang]) or self.limits.late(gang)
+                late = self.explanations.late([gang]) if is_behind else None
+                late = late or self.limits.late(gang)
             outcome = late or self._try(gang, explains=not session.only_starts)
             if isinstance(outcome, GangPlacement):
                 session.note_start()
@@ -306,8 +310,6 @@ class Admission:
         """
         if self.turns.is_early(gang) or self.limits.has_yielded(gang):
             return None
-        if stage is Stage.ADMIT and self._is_strictly_behind(gang):
-            return None  # it costs no search
         return self.late_gangs.late([gang], cost=self._session.pending.cost_of(gang), stage=stage)
 
     def _late_group(self, group: GangGroup, *, stage: Stage = Stage.ADMIT) -> Rejection | None:

@@ -45,7 +45,7 @@ from drumline_scheduler.quota.pool_selection import PoolSelector
 from drumline_scheduler.quota.queue_access import QueueAccess
 from drumline_scheduler.quota.unmet_demand import UnmetDemand
 from drumline_scheduler.quota.usage_budgets import Budgets
-from drumline_scheduler.work import CyclePart, begin, is_late, lateness, note_start
+from drumline_scheduler.work import CyclePart, begin, lateness, note_start
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +105,7 @@ class CycleSession:
 
         A cycle without a budget for searches is never late.
         """
-        return self.try_budget is not None and is_late(place)
+        return lateness(self.try_budget)(place)
 
     def groups_of_nominated(self, nominated: Sequence[Gang]) -> dict[str, tuple[Gang, ...]]:
         """Return the gangs that start together with each nominated gang, by uid.

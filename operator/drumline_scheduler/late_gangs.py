@@ -9,8 +9,8 @@ Under the strict rule no gang passes one that was put off. Gangs that were tried
 off there: they cost little, and hold back only what they wait for. The first one of the others is
 tried whatever the time, so each is known after some cycles.
 
-Example: the time suffices for one search, and gangs a to d wait. The first cycle tries a, the next
-ones b, c, d and a.
+Example: there is no time, and gangs a to e of one namespace wait. The first cycle tries a, the
+second one b, c and d, and the third one e and a.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ from functools import cached_property
 from math import lcm, log
 from typing import Final
 
-from drumline_scheduler.model import Gang, Policy, Snapshot
+from drumline_scheduler.model import Gang, Node, Policy, Pool, Snapshot
 from drumline_scheduler.quota.cohorts import QueueTree
 
 _LN_2: Final = log(2.0)
@@ -56,14 +56,16 @@ class Capacity:
 class QueueHistory:
     """Past use of every branch of the queue tree, and the capacity that it relates to."""
 
-    snapshot: Snapshot
+    nodes: Sequence[Node]
+    """Nodes of the snapshot. The snapshot itself would stay in memory with its gangs."""
+    pools: Sequence[Pool]
     shares: Sequence[float]
     """Past share times `history_weight` by branch, not divided by the queue's weight."""
 
     @cached_property
     def capacity(self) -> Capacity:
         """The totals of the snapshot. O(nodes) once, and many cycles never ask."""
-        return _capacity(self.snapshot)
+        return _capacity(nodes=self.nodes, pools=self.pools)
 
     def in_gpus(self, pool: str) -> list[float]:
         """Return the past shares in GPUs of a pool, by branch."""
@@ -137,12 +139,12 @@ def past_of(*, snapshot: Snapshot, policy: Policy, tree: QueueTree) -> QueueHist
             if name in tree.leaf_of:
                 for branch in tree.branches[tree.leaf_of[name]].path:
                     shares[branch] += seconds * each
-    return QueueHistory(snapshot=snapshot, shares=shares)
+    return QueueHistory(nodes=snapshot.nodes, pools=snapshot.pools, shares=shares)
 
 
 def dominant_shares(snapshot: Snapshot) -> dict[str, float]:
     """Return the dominant share of each queue's own jobs now, for `decay`."""
-    capacity = _capacity(snapshot)
+    capacity = _capacity(nodes=snapshot.nodes, pools=snapshot.pools)
     held: dict[str, dict[str, int]] = {}
     for admitted in snapshot.admitted:
         mine = held.setdefault(admitted.gang.queue, defaultdict(int))
@@ -181,12 +183,12 @@ def decay(
     return {name: amount for name, amount in later.items() if amount > _FORGOTTEN}
 
 
-def _capacity(snapshot: Snapshot) -> Capacity:
-    parts = lcm(*(pool.parts_per_gpu for pool in snapshot.pools))
-    units = {pool.name: pool.share_weight * parts // pool.parts_per_gpu for pool in snapshot.pools}
+def _capacity(*, nodes: Sequence[Node], pools: Sequence[Pool]) -> Capacity:
+    parts = lcm(*(pool.parts_per_gpu for pool in pools))
+    units = {pool.name: pool.share_weight * parts // pool.parts_per_gpu for pool in pools}
     gpus = dict.fromkeys(units, 0)
     whole = {_GPUS: 0, _CPU: 0, _MEMORY: 0}
-    for node in snapshot.nodes:
+    for node in nodes:
         if node.pool in units:
             gpus[node.pool] += node.allocatable.gpus
             whole[_GPUS] += node.allocatable.gpus * units[node.pool]

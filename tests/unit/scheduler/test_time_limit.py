@@ -29,11 +29,11 @@ from drumline_scheduler.queueing.deferral import TRY_BUDGET
 from drumline_scheduler.work import CyclePart, TimeLimit, Work
 from tests.unit.scheduler.builders import STRICT, admitted, cluster, gang, node, pod, queue, racks
 
-POLICIES = (Policy(), *(Policy(waiting=rule) for rule in WaitingRule))
+POLICIES = [Policy(waiting=rule) for rule in WaitingRule]
 
 
 class Clock:
-    """A clock that goes on only when it is told to, or a bit with each look."""
+    """A clock that advances when it is set, or by a step with each reading."""
 
     def __init__(self, *, step: float = 0.0) -> None:
         self.now, self.step = 0.0, step
@@ -280,18 +280,13 @@ def test_a_cycle_without_a_budget_is_never_late() -> None:
     assert decide(given, work=over()) == decide(given)
 
 
-def spread_over_new_nodes(count: int) -> tuple[Snapshot, Gang]:
-    """A full cluster whose pool may grow, and a gang that takes more new nodes than it needs."""
+def test_no_fewer_new_nodes_are_tried_when_the_time_is_over() -> None:
+    """The request is not larger than what the gang takes."""
     snapshot = replace(
         cluster(node("n0", "r0", gpus=8, used=pod(8))),
         offers=(NodeOffer(node=node("new", "r1", gpus=8), pool_limit=100),),
     )
-    return snapshot, gang("wide", nodes=count, gpus=4)
-
-
-def test_no_fewer_new_nodes_are_tried_when_the_time_is_over() -> None:
-    """The request is not larger than what the gang takes, and shrinks with the next cycle."""
-    snapshot, wide = spread_over_new_nodes(4)
+    wide = gang("wide", nodes=4, gpus=4)
     given = CycleInput(
         snapshot=snapshot, pending=(wide,), policy=Policy(), now=0.0, try_budget=TRY_BUDGET
     )

@@ -151,9 +151,9 @@ class SchedulerLoop:
         self._known = frozenset[str]()
         """Uids of gangs that held no other gang back in the last cycle, under `Strict`."""
         self._untried: frozenset[str] = frozenset()
-        """Gangs among these that no cycle has tried since the last event."""
+        """Uids of gangs that no cycle has tried since the last event."""
         self._has_progress = True
-        """True if the last cycle tried some of them."""
+        """True if the last cycle tried some of these."""
         self._was_woken = True
         self.first_cycle_over = asyncio.Event()
         """Set after the first cycle, however it ended."""
