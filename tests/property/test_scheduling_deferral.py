@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import count, pairwise
+from itertools import pairwise
 from random import Random
 
 import pytest
@@ -24,10 +24,19 @@ from drumline_scheduler import (
 from drumline_scheduler.model import order_key
 from drumline_scheduler.queueing.deferral import NAMESPACES, TRY_BUDGET
 from drumline_scheduler.queueing.search_costs import cost_of
-from drumline_scheduler.work import TimeLimit, Work
+from drumline_scheduler.work import Work
 from tests.property.scale import many
 from tests.property.test_scheduling_cycle_cache import POLICIES, Life
-from tests.unit.scheduler.builders import STRICT, admitted, cluster, gang, node, pod
+from tests.unit.scheduler.builders import (
+    STRICT,
+    admitted,
+    cluster,
+    following,
+    gang,
+    node,
+    pod,
+    ticking,
+)
 
 FULL = cluster(*(node(f"n{index}", gpus=2, used=pod(2)) for index in range(8)))
 
@@ -64,19 +73,11 @@ def cycles(
             policy=policy or Policy(),
             now=0.0,
             try_budget=budget,
-            deferred=made[-1].deferred if made else (),
-            passed=made[-1].passed if made else frozenset(),
-            known=made[-1].known if made else frozenset(),
         )
+        given = following(given, made[-1]) if made else given
         made.append(decide(given, cache=cache))
         assert made[-1] == decide(given)  # a replay decides the same
     return made
-
-
-def ticking(questions: int) -> TimeLimit:
-    """A limit that is over after a number of questions."""
-    times = count()
-    return TimeLimit(clock=lambda: float(next(times)), seconds=float(questions))
 
 
 def not_tried(decisions: Decisions) -> set[str]:
@@ -419,9 +420,7 @@ def test_lives_with_a_small_budget(seed: int, policy: Policy, *, has_clock: bool
     """
     life, cache = Life(Random(seed)), CycleCache()
     chance, late = Random(seed), 0
-    deferred: tuple[str, ...] = ()
-    put_off: tuple[str, ...] = ()
-    passed, known = frozenset[str](), frozenset[str]()
+    decisions = Decisions()
     since: dict[str, int] = {}
     for step in range(60):
         life.happen()
@@ -431,20 +430,15 @@ def test_lives_with_a_small_budget(seed: int, policy: Policy, *, has_clock: bool
             policy=policy,
             now=life.now,
             try_budget=6,
-            deferred=deferred,
-            put_off=put_off,
-            passed=passed,
-            known=known,
         )
-        limit = ticking(chance.randrange(12)) if has_clock else None
-        decisions = decide(given, cache=cache, work=Work(limit=limit))
+        given = following(given, decisions)
+        work = ticking(chance.randrange(12)) if has_clock else Work()
+        decisions = decide(given, cache=cache, work=work)
         assert decisions == decide(replace(given, late_from=decisions.late_at))
         late += bool(decisions.late_at)
         if policy.waiting is WaitingRule.STRICT:
-            assert not_passed(life.pending, decisions, known=known)
-        deferred, passed, known = decisions.deferred, decisions.passed, decisions.known
-        put_off = decisions.put_off
-        since = {uid: since.get(uid, step) for uid in (*deferred, *put_off)}
+            assert not_passed(life.pending, decisions, known=given.known)
+        since = {uid: since.get(uid, step) for uid in (*decisions.deferred, *decisions.put_off)}
         assert all(step - began <= len(life.pending) for began in since.values())
         life.carry_out(decisions)
     assert bool(late) == has_clock

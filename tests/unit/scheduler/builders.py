@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from itertools import count
 from typing import Any
 
 from drumline_scheduler import (
@@ -26,6 +27,7 @@ from drumline_scheduler import (
     decide,
 )
 from drumline_scheduler.quota.usage_budgets import Budgets
+from drumline_scheduler.work import TimeLimit, Work
 
 BEST_EFFORT = Policy()
 STRICT = Policy(waiting=WaitingRule.STRICT)
@@ -193,3 +195,20 @@ def without(snapshot: Snapshot, *names: str) -> Snapshot:
     left = tuple(held for held in snapshot.admitted if held.gang.key not in keys)
     nodes = tuple(replace(node, used=node.used - bound(node.name, gone)) for node in snapshot.nodes)
     return replace(snapshot, nodes=nodes, admitted=left)
+
+
+def following(given: CycleInput, before: Decisions) -> CycleInput:
+    """The cycle with what the one before it handed on."""
+    return replace(
+        given,
+        deferred=before.deferred,
+        put_off=before.put_off,
+        passed=before.passed,
+        known=before.known,
+    )
+
+
+def ticking(questions: int) -> Work:
+    """The work of a cycle whose time is over after a number of readings of its clock."""
+    times = count(1)
+    return Work(limit=TimeLimit(clock=lambda: float(next(times)), seconds=float(questions)))

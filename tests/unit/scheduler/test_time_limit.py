@@ -27,7 +27,18 @@ from drumline_scheduler.admission import Admission
 from drumline_scheduler.faults import Stage
 from drumline_scheduler.queueing.deferral import TRY_BUDGET
 from drumline_scheduler.work import CyclePart, TimeLimit, Work
-from tests.unit.scheduler.builders import STRICT, admitted, cluster, gang, node, pod, queue, racks
+from tests.unit.scheduler.builders import (
+    STRICT,
+    admitted,
+    cluster,
+    following,
+    gang,
+    node,
+    pod,
+    queue,
+    racks,
+    ticking,
+)
 
 POLICIES = [Policy(waiting=rule) for rule in WaitingRule]
 
@@ -68,11 +79,8 @@ def cycles(
             policy=policy or Policy(),
             now=0.0,
             try_budget=TRY_BUDGET,
-            deferred=before.deferred,
-            put_off=before.put_off,
-            passed=before.passed,
-            known=before.known,
         )
+        given = following(given, before)
         made.append(decide(given, cache=cache, work=over()))
         assert made[-1] == decide(replace(given, late_from=made[-1].late_at)), "a replay differs"
     return made
@@ -338,12 +346,6 @@ def test_one_order_of_a_group_is_tried_for_victims_when_the_time_is_over() -> No
     assert len(orders) < in_time
 
 
-def ticking(questions: int) -> Work:
-    """The work of a cycle in which a number of questions are answered with no."""
-    clock = Clock(step=1.0)
-    return Work(limit=TimeLimit(clock=clock, seconds=float(questions)))
-
-
 @pytest.mark.parametrize("policy", [Policy(), STRICT], ids=["best effort", "strict"])
 @pytest.mark.parametrize("own", [False, True])
 @pytest.mark.parametrize(("questions", "most"), [(0, 45), (12, 15)])
@@ -375,11 +377,8 @@ def test_the_only_queue_with_quota_has_its_turn_behind_many_without(
             policy=policy,
             now=0.0,
             try_budget=TRY_BUDGET,
-            deferred=before.deferred,
-            put_off=before.put_off,
-            passed=before.passed,
-            known=before.known,
         )
+        given = following(given, before)
         before = decide(given, work=ticking(questions))
         if before.placed:
             break
