@@ -219,7 +219,13 @@ class Admission:
             if isinstance(outcome, RejectedByPools) and session.only_starts:
                 return _UNEXPLAINED
             if isinstance(outcome, RejectedByPools):
-                late = self._late(gang, stage=Stage.PREEMPT)
+                helps = session.preemptor.may_help(
+                    gang=gang,
+                    queue=session.queues[gang.queue],
+                    rejections=outcome.rejections,
+                )
+                # A gang for which no victims are searched is answered, whatever the time.
+                late = self._late(gang, stage=Stage.PREEMPT) if helps else None
                 preemption = None if late else self._preempt(gang=gang, rejected=outcome)
                 if preemption is not None:
                     return preemption
@@ -770,11 +776,13 @@ class Admission:
             explains: False if the rejection is not shown to anybody.
         """
         session = self._session
-        if not explains and (
-            session.unmet_demand.is_behind(gang=gang, pool=pool)
-            or not self._may_fit(gang=gang, pool=pool, pods=pods)
-        ):
-            return _UNEXPLAINED
+        if not explains:
+            nodes = self._try_find(gang=gang, pool=pool, pods=pods)
+            return (
+                _UNEXPLAINED
+                if nodes is None
+                else self._reservations.spare(gang=gang, pool=pool, nodes=nodes)
+            )
         rejection = session.projection.current.quota.infeasible(gang=gang, pool=pool, size=pods)
         if rejection and self.limits.saves_remedy(gang, pool=pool):
             return rejection
@@ -793,12 +801,14 @@ class Admission:
             return nodes
         return self._reservations.spare(gang=gang, pool=pool, nodes=nodes)
 
-    def _may_fit(self, *, gang: Gang, pool: str, pods: int) -> bool:
+    def _try_find(self, *, gang: Gang, pool: str, pods: int) -> list[str] | None:
+        """Return slots in a pool, or None without a reason."""
         session = self._session
-        return (
-            session.projection.has_quota(gang=gang, pool=pool, size=pods)
-            and session.placer.try_find(gang=gang, pool=pool, pods=pods) is not None
-        )
+        if session.unmet_demand.is_behind(gang=gang, pool=pool) or not session.projection.has_quota(
+            gang=gang, pool=pool, size=pods
+        ):
+            return None
+        return session.placer.try_find(gang=gang, pool=pool, pods=pods)
 
     def _start(self, room: GangPlacement) -> Placed:
         session, gang, pool, nodes = self._session, room.gang, room.pool, room.nodes

@@ -45,7 +45,7 @@ from drumline_scheduler.quota.pool_selection import PoolSelector
 from drumline_scheduler.quota.queue_access import QueueAccess
 from drumline_scheduler.quota.unmet_demand import UnmetDemand
 from drumline_scheduler.quota.usage_budgets import Budgets
-from drumline_scheduler.work import CyclePart, begin, lateness, note_start
+from drumline_scheduler.work import CyclePart, begin, is_overdue, lateness, note_start
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +106,10 @@ class CycleSession:
         A cycle without a budget for searches is never late.
         """
         return lateness(self.try_budget)(place)
+
+    def is_overdue(self, place: str) -> bool:
+        """Return whether even privileged gangs wait for the next cycle."""
+        return self.try_budget is not None and is_overdue(place)
 
     def groups_of_nominated(self, nominated: Sequence[Gang]) -> dict[str, tuple[Gang, ...]]:
         """Return the gangs that start together with each nominated gang, by uid.
@@ -205,6 +209,7 @@ def _reservations(cycle: CycleInput, *, projection: Projection) -> Reservations:
         policy=cycle.policy,
         now=cycle.now,
         most_ends=None if cycle.try_budget is None else MOST_ENDS,
+        is_late=lateness(cycle.try_budget),
     )
 
 

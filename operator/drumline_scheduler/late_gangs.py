@@ -3,7 +3,9 @@
 Units are estimates (`queueing.deferral`), so searches may take longer. Then gangs take turns. Some
 are tried whatever the time: those that were put off longest, some of namespaces of which few were
 put off, and the first ones of other namespaces. So jobs of a crowded namespace delay no others for
-long, and each gang has its turn.
+long, and each gang has its turn. A quarter of the time later, only two of these are tried as a
+whole: the one put off longest, and one of a namespace of which few were put off. For others whose
+search costs least, places are searched, but no victims.
 
 Under the strict rule no gang passes one that was put off. Gangs that were tried before are not put
 off there: they cost little, and hold back only what they wait for. The first one of the others is
@@ -30,6 +32,10 @@ _MOST_EXEMPT: Final = 6
 """Gangs that a cycle tries whatever the time."""
 _LONGEST: Final = 3
 """Number of these that were put off longest. The searches of all but the first are ordinary."""
+_ALWAYS: Final = 2
+"""Number of these that are tried even if the cycle is overdue."""
+_PLAIN: Final = 1
+"""Units of a search up to which any of these are tried, but no victims are searched for them."""
 _FEW: Final = 2
 """Gangs put off in a namespace up to which they come first."""
 
@@ -46,6 +52,8 @@ class LateGangs:
         self._session = session
         self._pools_of = pools_of
         self._is_strict = session.policy.waiting is WaitingRule.STRICT
+        self._always = set[str]()
+        """Uids of the gangs that are tried even if the cycle is overdue."""
         self._exempt = set[str]() if self._is_strict else self._longest_put_off()
         """Uids of the gangs that are tried as a whole, whatever the time."""
         self._begun = {session.pending.gang(uid).namespace for uid in self._exempt}
@@ -72,9 +80,13 @@ class LateGangs:
         if self._is_strict and all(gang.uid in session.known for gang in gangs):
             return None
         self._note_turn(uid, namespace=gangs[0].namespace, cost=cost)
+        place = f"{stage} {uid}"
         if any(gang.uid in self._exempt for gang in gangs):
-            return None
-        if not session.is_late(f"{stage} {uid}"):
+            is_plain = stage is Stage.ADMIT and cost <= _PLAIN
+            is_always = is_plain or any(gang.uid in self._always for gang in gangs)
+            if is_always or not session.is_overdue(place):
+                return None
+        elif not session.is_late(place):
             return None
         self._put_off.append(uid)
         if self._is_strict:
@@ -90,11 +102,15 @@ class LateGangs:
         line = [pending.gang(uid) for uid in self._session.put_off if uid in pending]
         waiting = Counter(gang.namespace for gang in line)
         longest = {gang.uid for gang in line[:1]}
+        self._always |= longest
         longest |= {gang.uid for gang in line[1:_LONGEST] if pending.cost_of(gang) <= COSTLY}
         few = (gang for gang in line if waiting[gang.namespace] <= _FEW)
-        for gang in sorted(few, key=lambda gang: waiting[gang.namespace]):
+        # Of equal namespaces, the gang whose search costs least.
+        for gang in sorted(few, key=lambda each: (waiting[each.namespace], pending.cost_of(each))):
             if len(longest) < _MOST_EXEMPT and pending.cost_of(gang) <= COSTLY:
                 longest.add(gang.uid)
+                if len(self._always) < _ALWAYS:
+                    self._always.add(gang.uid)
         return longest
 
     def _note_turn(self, uid: str, *, namespace: str, cost: int) -> None:
@@ -103,6 +119,7 @@ class LateGangs:
             return
         self._begun.add(namespace)
         if not self._exempt or cost <= COSTLY:
+            self._always |= set() if self._always else {uid}
             self._exempt.add(uid)
 
 

@@ -20,28 +20,48 @@ def minimal_subset(
 
     Candidates are removed in the given order until there is room. Then, last first, each comes back
     if its removal was not necessary. So every candidate of the result is necessary. The result is
-    all candidates if even that makes no room. Everything is undone at the end. O(candidates) moves.
+    all candidates if even that makes no room. Everything is undone at the end.
+
+    More removals never make less room, so runs of candidates are removed and put back, and a run
+    doubles for as long as that changes nothing. O(candidates) moves, but some
+    (necessary + 1) x log(candidates) questions.
 
     Args:
         candidates: the candidates, the preferred ones first.
         remove: removes a candidate and returns the undo.
         fits: whether there is room.
     """
-    gone: list[tuple[Item, Undo]] = []
-    for item in candidates:
-        gone.append((item, remove(item)))
+    waiting, gone = list(candidates), list[tuple[Item, Undo]]()
+    # 1. Remove runs of candidates until there is room.
+    run = 1
+    while waiting:
+        gone += [(item, remove(item)) for item in waiting[:run]]
+        del waiting[:run]
         if fits():
             break
+        run *= 2
     else:
         for _, undo in reversed(gone):
             undo()
         return [item for item, _ in gone]
-    # Put candidates back, last first. A candidate that is needed is removed again.
+    # 2. Put runs back, last first. Of a run that is needed, half is tried, at last a single one.
+    run = 1
     kept: list[tuple[Item, Undo]] = []
-    for item, undo in reversed(gone):
-        undo()
-        if not fits():
-            kept.append((item, remove(item)))
+    while gone:
+        run = min(run, len(gone))
+        back = gone[-run:]
+        for _, undo in reversed(back):
+            undo()
+        del gone[-run:]
+        if fits():
+            run *= 2
+            continue
+        again = [(item, remove(item)) for item, _ in back]
+        if run == 1:
+            kept += again
+        else:
+            gone += again
+            run //= 2
     for _, undo in kept:
         undo()
     return [item for item, _ in reversed(kept)]

@@ -30,10 +30,12 @@ PROBE_SHARE: Final = 8
 """A probe (`Work.is_probe`) may take this part of the steps."""
 
 
-LATE_SECONDS: Final = 0.03
+LATE_SECONDS: Final = 0.02
 """Processor time after which a cycle tries no more gangs, beside what follows."""
 _NODE_SECONDS: Final = 3e-5
 """More of it for each node of the cluster."""
+_BEYOND: Final = 0.25
+"""Part of the limit after which gangs that are tried whatever the time wait as well, but one."""
 _START_SECONDS: Final = 5e-4
 """More of it for each gang that starts. Starts are what a cycle is for."""
 
@@ -63,7 +65,7 @@ class TimeLimit:
 
     @classmethod
     def for_nodes(cls, nodes: int, *, clock: Callable[[], float]) -> TimeLimit:
-        """Return the limit for a number of nodes: 45 ms for 500."""
+        """Return the limit for a number of nodes: 35 ms for 500."""
         return cls(clock=clock, seconds=LATE_SECONDS + _NODE_SECONDS * nodes)
 
 
@@ -103,7 +105,9 @@ class Work:
         "_allowed",
         "_asked",
         "_began",
+        "_beyond",
         "_is_late",
+        "_is_overdue",
         "_limit",
         "_part",
         "attempts",
@@ -122,8 +126,12 @@ class Work:
         self._part: CyclePart | None = None
         self._allowed = 0.0
         """Reading of the clock at which this part is over."""
+        self._beyond = 0.0
+        """Reading of the clock at which this part is over for privileged gangs, too."""
         self._is_late = False
         """True if this part has found its time to be over."""
+        self._is_overdue = False
+        """True if it was over for privileged gangs, too."""
         self._asked: set[str] = set()
         """Places of this part at which its time was not over."""
         self.late_at: tuple[str, ...] = ()
@@ -156,12 +164,13 @@ class Work:
 
     def begin(self, part: CyclePart | None) -> None:
         """Begin a part of the cycle with a share of the time. None: no time counts."""
-        self._part, self._is_late = part, False
+        self._part, self._is_late, self._is_overdue = part, False, False
         self._asked.clear()
         if self._limit is not None and part is not None:
             end, least = part.value
             now, seconds = self._limit.clock(), self._limit.seconds
             self._allowed = max(self._began + end * seconds, now + least * seconds)
+            self._beyond = self._allowed + _BEYOND * seconds
 
     def is_late(self, place: str) -> bool:
         """Return whether the rest of this part waits for the next cycle.
@@ -172,20 +181,31 @@ class Work:
         Args:
             place: the question, such as a stage and the uid of a gang.
         """
-        if self._part is None or self._is_late:
-            return self._is_late
-        place = f"{self._part.name.lower()}: {place}"
+        if self._part is not None and not self._is_late:
+            self._is_late = self._is_after(self._allowed, place=place)
+        return self._is_late
+
+    def is_overdue(self, place: str) -> bool:
+        """Return whether even privileged gangs wait for the next cycle.
+
+        Args:
+            place: the question, as for `is_late`.
+        """
+        if self.is_late(place) and not self._is_overdue:
+            self._is_overdue = self._is_after(self._beyond, place=f"beyond {place}")
+        return self._is_overdue
+
+    def _is_after(self, end: float, *, place: str) -> bool:
+        """Return whether the clock is after a time, or was in the captured cycle. Note where."""
+        place = f"{self._part.name.lower() if self._part else ''}: {place}"
         if place in self._asked:
             return False
-        if self._limit is None:
-            self._is_late = place in self.late_from
-        else:
-            self._is_late = self._limit.clock() >= self._allowed
-        if not self._is_late:
+        is_after = place in self.late_from if self._limit is None else self._limit.clock() >= end
+        if not is_after:
             self._asked.add(place)
         elif self.attempts == 1:
             self.late_at = (*self.late_at, place)
-        return self._is_late
+        return is_after
 
     @property
     def is_over(self) -> bool:
@@ -195,6 +215,7 @@ class Work:
     def note_start(self) -> None:
         """Allow more time, because a gang starts."""
         self._allowed += _START_SECONDS
+        self._beyond += _START_SECONDS
         self._began += _START_SECONDS
 
     def clear(self, *, is_probe: bool = False) -> None:
@@ -239,6 +260,12 @@ def is_late(place: str) -> bool:
     """Return whether the time of a part is over; see `Work.is_late`."""
     work = _CURRENT.get()
     return work is not None and work.is_late(place)
+
+
+def is_overdue(place: str) -> bool:
+    """Return whether even privileged gangs wait; see `Work.is_overdue`."""
+    work = _CURRENT.get()
+    return work is not None and work.is_overdue(place)
 
 
 def never_late(_place: str) -> bool:

@@ -61,13 +61,13 @@ def test_frontiers_are_those_of_all_pairs(
     nodes = mix.nodes(shape=SHAPE, kinds=kinds)
     asked = [oracle.node(shape=SHAPE, free=free, for_main=main) for free, main in kinds]
     assert nodes == asked
-    (whole,) = mix.fold([nodes])
+    whole = mix.fold(nodes)
     joined = asked[0]
     for part in asked[1:]:
         joined = oracle.joined(joined, part)
     assert whole == tuple(n if n >= 0 else NO_ROOM for n in joined)
     several = [node for part in nodes[:1] * 5 for node in (part,)]
-    assert mix.fold([mix.multiple(nodes[0], 5)]) == mix.fold([several])
+    assert mix.fold(mix.multiple(nodes[0], 5)) == mix.fold(several)
 
 
 @st.composite

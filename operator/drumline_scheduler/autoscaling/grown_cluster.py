@@ -212,11 +212,12 @@ class GrownCluster:
 
         if taken < most and not starts(taken):
             low = taken + 1
-        elif not best[1] or not starts(best[1] - 1) or starts(0):
-            return best
         else:
+            low = self._least(gang, offer=offer, pods=size)
+            if low >= best[1] or not starts(best[1] - 1) or (not low and starts(0)):
+                return best
             # It takes more nodes than it needs. It may need no more than its resources say.
-            low = max(1, self._least(gang, offer=offer, pods=size))
+            low = max(1, low)
             if low < best[1] and starts(low):
                 return best
             low += 1
@@ -227,20 +228,34 @@ class GrownCluster:
         return best
 
     def _least(self, gang: Gang, *, offer: NodeOffer, pods: int) -> int:
-        """Return a number of new nodes below which a gang lacks resources. O(nodes)."""
-        wanted = gang.per_pod.times(pods - gang.extras)
-        for role in gang.roles:
-            wanted += role.per_pod.times(role.pods)
-        there = [node for node in self._snapshot.nodes if node.pool == offer.pool]
-        names = [node.name for node in there]
+        """Return a number of new nodes below which a gang lacks resources or slots. O(nodes)."""
+        if gang.uid in self._broken:
+            return 0  # some of its pods have their places already
+        kinds = [(gang.per_pod, pods - gang.extras)]
+        kinds += [(role.per_pod, role.pods) for role in gang.roles]
+        wanted = sum((request.times(count) for request, count in kinds), NOTHING)
+        zone = gang.selector.get(ZONE_LABEL)
+        names = [
+            node.name
+            for node in self._snapshot.nodes
+            if node.pool == offer.pool and zone in (None, node.labels.get(ZONE_LABEL))
+        ]
         names += [each.new.node.name for each in self._coming if each.has_come]
-        left = wanted.amounts()
+        left, missing = wanted.amounts(), [count for _, count in kinds]
+        requests = [request.amounts() for request, _ in kinds]
         for free in self.free_on(frozenset(names)).values():
-            for name, amount in free.amounts().items():
+            amounts = free.amounts()
+            for name, amount in amounts.items():
                 if amount > 0 and name in left:
                     left[name] -= amount
+            for kind, request in enumerate(requests):
+                missing[kind] -= _slots(request, free=amounts)
         each = offer.node.allocatable.amounts()
-        return max(0, *(-(-amount // each[name]) for name, amount in left.items() if name in each))
+        bounds = [-(-amount // each[name]) for name, amount in left.items() if name in each]
+        for request, count in zip(requests, missing, strict=True):
+            if slots := _slots(request, free=each):
+                bounds.append(-(-count // slots))
+        return max(0, *bounds)
 
     def free_on(self, names: Collection[str]) -> dict[str, Resources]:
         """Return the free resources of these nodes, after pods that are being deleted are gone."""
@@ -292,6 +307,11 @@ class GrownCluster:
             )
         )
         self._snapshot = replace(self._snapshot, admitted=(*before, whole))
+
+
+def _slots(request: Mapping[str, int], *, free: Mapping[str, int]) -> int:
+    """Return how many pods with a request fit into these amounts."""
+    return min(max(0, free.get(name, 0)) // amount for name, amount in request.items())
 
 
 def _within_zone(gang: Gang, offer: NodeOffer) -> Gang:

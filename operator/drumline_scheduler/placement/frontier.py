@@ -18,7 +18,7 @@ main pods without the role pod, one beside it. A node with 1 free GPU has (0, NO
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import product
@@ -31,6 +31,7 @@ from drumline_scheduler.placement.allocations import Vector
 from drumline_scheduler.placement.slicing import NO_ROOM, Anchor, SliceLevel
 from drumline_scheduler.placement.slots import MOST_AMOUNT, PodShape, SlotIndex
 from drumline_scheduler.placement.topology import Counts
+from drumline_scheduler.placement.tournament import Tournament, play_again
 from drumline_scheduler.work import spend
 
 Frontier = tuple[int, ...]
@@ -86,11 +87,13 @@ class RoleMix:
         """For each combination, the indices that it can be added to and the indices of the sums."""
         return _shifts(self.pods)
 
-    def join(self, pairs: Collection[tuple[Frontier, Frontier]]) -> None:
-        """Compute the frontiers of some pairs of parts. O(pairs of parts x `pairs`)."""
+    def join(
+        self, pairs: Collection[tuple[Frontier, Frontier]]
+    ) -> Mapping[tuple[Frontier, Frontier], Frontier]:
+        """Return the frontiers of at least these pairs. O(unknown pairs of parts x `pairs`)."""
         missing = [pair for pair in pairs if pair not in self.joins]
         if not missing:
-            return
+            return self.joins
         spend(self.pairs * len(missing))
         first, second, begins = self.sums
         # Chunks bound the memory of the arrays, whatever the number of pairs.
@@ -104,25 +107,12 @@ class RoleMix:
             rows: list[list[int]] = np.where(best < 0, NO_ROOM, best).tolist()
             for pair, row in zip(chunk, rows, strict=True):
                 self.joins[pair] = tuple(row)
+        return self.joins
 
-    def fold(self, parts_of: Sequence[Sequence[Frontier]]) -> list[Frontier | None]:
-        """Return the frontier of each of several wholes; None for one without parts.
-
-        Equal parts are sorted next to each other, and each distinct pair is joined once.
-        """
-        wholes = [sorted(parts) for parts in parts_of]
-        # Join neighbours in rounds, as in a tournament: log2(parts) rounds. Sorting makes equal
-        # pairs frequent, and `joins` remembers them.
-        while True:
-            pairs_of = [list(zip(parts[::2], parts[1::2], strict=False)) for parts in wholes]
-            pairs = {pair for pairs in pairs_of for pair in pairs}
-            if not pairs:
-                return [parts[0] if parts else None for parts in wholes]
-            self.join(pairs)
-            wholes = [
-                [self.joins[pair] for pair in pairs] + parts[2 * len(pairs) :]
-                for parts, pairs in zip(wholes, pairs_of, strict=True)
-            ]
+    def fold(self, parts: Sequence[Frontier]) -> Frontier | None:
+        """Return the frontier of a whole; None for one without parts."""
+        (whole,) = play_again([Tournament(parts)], parts_of=[parts], join=self.join)
+        return whole
 
     def multiple(self, frontier: Frontier, count: int) -> list[Frontier]:
         """Return few frontiers that together are that of `count` equal parts. O(log count)."""
@@ -245,6 +235,8 @@ class Frontiers:
         self._rows: list[list[Frontier]] = [
             [self._closed] * len(row) for row in tree.starts[: tree.leaf_depth + 1]
         ]
+        self._tournaments: list[dict[int, Tournament[Frontier]]] = [{} for _ in self._rows]
+        """The parts of each domain, one dictionary for each depth."""
         self._read = index.read
         self._outdated: set[int] = set()
         self._refresh(set(range(len(self._rows[-1]))))
@@ -332,7 +324,15 @@ class Frontiers:
         # From the leaves up: a domain needs the new frontiers of its children.
         for depth in range(self._index.tree.leaf_depth, -1, -1):
             ids = list(dirty)
-            wholes = self.mix.fold([self._parts(depth, identity) for identity in ids])
+            parts_of = [self._parts(depth, identity) for identity in ids]
+            # Parts keep their places, so those that did not change are not joined again.
+            of = self._tournaments[depth]
+            for identity, parts in zip(ids, parts_of, strict=True):
+                if identity not in of:
+                    of[identity] = Tournament(parts)
+            wholes = play_again(
+                [of[identity] for identity in ids], parts_of=parts_of, join=self.mix.join
+            )
             # Equal domains share a frontier, so it is rounded once.
             known: dict[tuple[int, int, bool], Frontier] = {}
             for identity, whole in zip(ids, wholes, strict=True):
@@ -347,8 +347,7 @@ class Frontiers:
 
     def _folded(self, depth: int, identity: int, parts: Sequence[Frontier]) -> Frontier:
         """Return the frontier of a domain if it had these parts."""
-        (folded,) = self.mix.fold([parts])
-        return self._whole(depth, identity, folded or self._closed)
+        return self._whole(depth, identity, self.mix.fold(parts) or self._closed)
 
     def _parts(self, depth: int, identity: int) -> list[Frontier]:
         """Return the frontiers of a domain's nodes or child domains, in their order."""

@@ -13,7 +13,7 @@ rack B as a whole, and the waiting gang gets rack A.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -87,6 +87,10 @@ class Consolidator:
                     self._budget.spend(gangs=len(moves.movers), gpu_seconds=moves.cost)
                     return moves
         return None
+
+    def may_help(self, reasons: Collection[BlockReason]) -> bool:
+        """Return whether moves may make room for a gang that is rejected for these reasons."""
+        return self._budget.gangs > 0 and not _WAITS_FOR_ROOM.isdisjoint(reasons)
 
     def forget(self) -> None:
         """Search again for gangs that had no moves, because a gang was evicted or moved."""

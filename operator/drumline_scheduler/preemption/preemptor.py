@@ -79,6 +79,16 @@ class Preemptor:
         self._undo_of: dict[str, Undo] = {}
         """Undo of the evictions of this cycle, by uid of the preemptor."""
 
+    def may_help(self, *, gang: Gang, queue: Queue, rejections: Mapping[str, Rejection]) -> bool:
+        """Return whether moves or victims would be searched for a rejected gang."""
+        if gang.no_eviction_reason:
+            return False
+        reasons = {rejection.reason for rejection in rejections.values()}
+        has_rules = bool(rules_of(gang=gang, queue=queue))
+        return self._consolidator.may_help(reasons) or (
+            has_rules and not HELPED_BY_PREEMPTION.isdisjoint(reasons)
+        )
+
     def preempt(
         self,
         *,

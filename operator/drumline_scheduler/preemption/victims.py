@@ -10,7 +10,8 @@ candidate, a set of victims is searched, and the cheapest set wins:
    span nodes, also units by their cost. Then units by cost for each GPU until the quota suffices.
 3. Minimisation. Each victim that is not necessary is restored, most expensive first.
 4. Improvement. With few candidates all cheaper sets are tried, so the result is the optimum. With
-   many, expensive victims are exchanged for cheaper units while that helps.
+   many, expensive victims are exchanged for cheaper units while that helps. Both end when
+   the time of the cycle is over. Then no further domain is searched either.
 
 Example: a gang needs 16 GPUs in one rack. Rack A has 8 free and units of 8 GPUs at costs 5 and 9;
 rack B has 0 free and two units of 8 at costs 2 and 2. The bounds are 5 for A (one unit) and 4 for B
@@ -31,6 +32,7 @@ from typing import Final
 from drumline_scheduler.preemption.eviction_simulation import EvictionSimulation, EvictionUnit
 from drumline_scheduler.preemption.node_costs import free_nodes
 from drumline_scheduler.preemption.victim_scopes import MAX_WEIGHED, Scope, Split, scopes
+from drumline_scheduler.work import is_late
 
 MAX_EXACT_CANDIDATES: Final = 10
 """Number of relevant units up to which all sets are tried."""
@@ -55,11 +57,30 @@ class VictimSet:
 
 
 class SearchBudget:
-    """The remaining trials of one search."""
+    """The remaining trials of one search. None is left once the time of the cycle is over.
 
-    def __init__(self) -> None:
+    Args:
+        uid: uid of the gang that needs room.
+    """
+
+    def __init__(self, uid: str) -> None:
+        self._uid = uid
         self.exact = MAX_EXACT_TRIALS
         self.exchanges = MAX_EXCHANGES
+
+    @property
+    def has_exact(self) -> bool:
+        """True if the exact search may continue."""
+        return self.exact > 0 and not is_late(f"exact {self._uid} {self.exact}")
+
+    @property
+    def has_exchanges(self) -> bool:
+        """True if further exchanges may be tried."""
+        return self.exchanges > 0 and not is_late(f"exchange {self._uid} {self.exchanges}")
+
+    def ends(self, domains: int) -> bool:
+        """Return whether no further domain is searched beside these."""
+        return is_late(f"victims {self._uid} {domains}")
 
 
 def least_victims(
@@ -76,12 +97,13 @@ def least_victims(
         The victims, sorted by uid; None if no permitted set makes room. Nothing is evicted in the
         simulation afterwards.
     """
-    everywhere, budget = simulation.search.ids, SearchBudget()
+    everywhere, budget = simulation.search.ids, SearchBudget(simulation.search.gang.uid)
     best: VictimSet | None = None
     # Phases 1 to 4 for each domain, the lowest bound first.
     unbounded = 0
-    for scope in scopes(simulation=simulation, candidates=candidates, split=split):
-        if best is not None and scope.floor >= best.cost:
+    tried = scopes(simulation=simulation, candidates=candidates, split=split)
+    for number, scope in enumerate(tried):
+        if best is not None and (scope.floor >= best.cost or budget.ends(number)):
             break
         unbounded += best is not None and not scope.floor
         if unbounded > MAX_UNBOUNDED_SCOPES:
@@ -260,7 +282,7 @@ def _exchange(
     cheaper = sorted(
         (unit for unit in relevant if unit.cost < highest), key=lambda unit: unit.order
     )
-    while budget.exchanges and _exchanged(
+    while budget.has_exchanges and _exchanged(
         simulation=simulation, scope=scope, cheaper=cheaper, budget=budget
     ):
         _minimise(simulation=simulation, scope=scope.ids)
@@ -286,7 +308,7 @@ def _exchanged(
         # Try cheaper units in ascending order of cost. The first that
         # works is the cheapest exchange.
         for unit in cheaper:
-            if unit.cost >= victim.cost or not budget.exchanges:
+            if unit.cost >= victim.cost or not budget.has_exchanges:
                 break
             if (unit.uid, unit.step) in simulation.evicted or not simulation.may_evict(unit):
                 continue
@@ -298,7 +320,7 @@ def _exchanged(
                 return True
             simulation.restore(unit)
         simulation.evict(victim)
-        if not budget.exchanges:
+        if not budget.has_exchanges:
             return False
     return False
 
@@ -322,7 +344,7 @@ def _exact(
         nonlocal cheapest, bound
         for position in range(start, len(ordered)):
             unit = ordered[position]
-            if not budget.exact:
+            if not budget.has_exact:
                 return
             # `_in_order` may put a cheaper unit behind, so the loop does not end here.
             if cost + unit.cost >= bound or not simulation.may_evict(unit):

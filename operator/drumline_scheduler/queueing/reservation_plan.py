@@ -11,7 +11,9 @@ take node 2 now. C needs one node for 90 seconds: it does not fit the view of t=
 delay A.
 
 The first 64 ends of a walk are examined, then every second of 64, every fourth and so on. So the
-start of a reservation is the earliest one among these, and some 130 of 500 ends are examined.
+start of a reservation is the earliest one among these, and some 130 of 500 ends are examined. For
+gangs whose searches are costly, the distance grows earlier. When the time of the cycle is over, it
+doubles with each end.
 
 Cost: a reservation walks along the ends, from the first at which enough GPUs are free (or from
 where the last walk stopped, back to there) to its start: O(ends x depth) and a search of the index
@@ -20,7 +22,7 @@ for each. A start is O(its pods) in each view.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import gcd, inf
 from typing import Final
@@ -36,12 +38,15 @@ from drumline_scheduler.queueing.expected_ends import (
     expected_length,
     latest_end,
 )
+from drumline_scheduler.queueing.search_costs import cost_of
 from drumline_scheduler.rejections import Rejection
 from drumline_scheduler.undo import Undo
-from drumline_scheduler.work import spend
+from drumline_scheduler.work import never_late, spend
 
 _ENDS_OF_A_STRIDE: Final = 64
 """Ends of a walk after which the distance between examined ends doubles."""
+_LEAST_ENDS_OF_A_STRIDE: Final = 4
+"""Fewer of them for gangs whose searches are costly."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,14 +81,21 @@ class ReservationPlan:
         projection: the current and the projected view.
         running: running gangs by uid.
         now: time of the cycle.
+        is_late: whether the time of the cycle is over at a place.
     """
 
     def __init__(
-        self, *, projection: Projection, running: Mapping[str, Admitted], now: float
+        self,
+        *,
+        projection: Projection,
+        running: Mapping[str, Admitted],
+        now: float,
+        is_late: Callable[[str], bool] = never_late,
     ) -> None:
         self._projection = projection
         self._running = running
         self._now = now
+        self._is_late = is_late
         self._timeline = Timeline(start=projection.projected.copy(), running=running, now=now)
         self._floors: dict[tuple[str, tuple[float, ...]], CapacityFloor] = {}
         self._least: dict[Hashable, list[Vector]] = {}
@@ -95,12 +107,14 @@ class ReservationPlan:
         timeline, ceiling = self._timeline, CapacityCeiling(plan=self, requests=requests)
         # 1. Walk along the ends, from the first at which enough GPUs are free.
         since = _earliest(timeline=timeline, requests=requests)
-        following = 0
+        following, ends_of_a_stride = 0, _ends_of_a_stride(requests)
         for walked, start in enumerate(() if since is None else timeline.ends(since=since)):
             spend(1)
             if walked < following:
                 continue
-            following = walked + (1 << walked // _ENDS_OF_A_STRIDE)
+            following = walked + (1 << walked // ends_of_a_stride)
+            if self._is_late(f"reserve {requests[0].gang.uid} {walked}"):
+                following = max(following, 2 * walked)
             ceiling.move(timeline=timeline, start=start)
             # 2. All gangs must fit, and may take nothing that an earlier reservation needs later.
             placements = _place_all(
@@ -164,7 +178,12 @@ class ReservationPlan:
             if sum(max(0, node[0]) // unit for node in free) * unit < placement.gpus:
                 return None
         # Make all reservations again, in their order, beside the gang.
-        clone = ReservationPlan(projection=self._projection, running=self._running, now=self._now)
+        clone = ReservationPlan(
+            projection=self._projection,
+            running=self._running,
+            now=self._now,
+            is_late=self._is_late,
+        )
         clone.start(placement, until=latest_end(gang=placement.gang, now=self._now))
         for reservation in self.reserved:
             made = clone.reserve(reservation.requests)
@@ -257,6 +276,12 @@ class CapacityCeiling:
             timeline.limit(
                 pool=pool, ceiling=list(self._plan.free_during(pool=pool, reserved=later))
             )
+
+
+def _ends_of_a_stride(requests: Sequence[ReservationRequest]) -> int:
+    """Return the ends of a walk after which the distance between examined ends doubles."""
+    cost = sum(cost_of(request.gang) for request in requests)
+    return max(_LEAST_ENDS_OF_A_STRIDE, _ENDS_OF_A_STRIDE // cost)
 
 
 def _start_of(reservation: PlannedReservation) -> float:

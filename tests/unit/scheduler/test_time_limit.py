@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import chain, repeat
 from typing import Any
 
 import pytest
 
 from drumline_scheduler import (
+    Admitted,
     BlockReason,
     CycleCache,
     CycleInput,
@@ -18,6 +20,7 @@ from drumline_scheduler import (
     NodeOffer,
     Policy,
     Queue,
+    Role,
     Snapshot,
     WaitingRule,
     decide,
@@ -25,6 +28,7 @@ from drumline_scheduler import (
 from drumline_scheduler import cycle as cycle_module
 from drumline_scheduler.admission import Admission
 from drumline_scheduler.faults import Stage
+from drumline_scheduler.preemption.victims import MAX_EXACT_CANDIDATES
 from drumline_scheduler.queueing.deferral import TRY_BUDGET
 from drumline_scheduler.work import CyclePart, TimeLimit, Work
 from tests.unit.scheduler.builders import (
@@ -59,8 +63,19 @@ def over() -> Work:
     return Work(limit=TimeLimit(clock=Clock(step=1.0), seconds=0.0))
 
 
+def late() -> Work:
+    """The work of a cycle whose time is over when it comes to waiting gangs, but not by much."""
+    times = chain([0.0, 0.0], repeat(1.1))
+    return Work(limit=TimeLimit(clock=lambda: next(times), seconds=1.0))
+
+
 def cycles(
-    snapshot: Snapshot, pending: Sequence[Gang], *, count: int, policy: Policy | None = None
+    snapshot: Snapshot,
+    pending: Sequence[Gang],
+    *,
+    count: int,
+    policy: Policy | None = None,
+    work: Callable[[], Work] = over,
 ) -> list[Decisions]:
     """Cycles without any time, on a cluster in which nothing is carried out.
 
@@ -81,7 +96,7 @@ def cycles(
             try_budget=TRY_BUDGET,
         )
         given = following(given, before)
-        made.append(decide(given, cache=cache, work=over()))
+        made.append(decide(given, cache=cache, work=work()))
         assert made[-1] == decide(replace(given, late_from=made[-1].late_at)), "a replay differs"
     return made
 
@@ -99,6 +114,11 @@ def different(count: int) -> list[Gang]:
         gang(f"g{index}", at=float(index), gpus=64, per_pod=pod(64, cpu=index))
         for index in range(count)
     ]
+
+
+def costly(gangs: Sequence[Gang]) -> list[Gang]:
+    """These gangs with a role, so that their searches cost more than the least."""
+    return [replace(each, roles=(Role(name="r", pods=1, per_pod=pod(0)),)) for each in gangs]
 
 
 def test_each_part_has_its_share_of_the_time() -> None:
@@ -141,6 +161,30 @@ def test_only_the_first_attempt_at_a_cycle_has_a_clock() -> None:
     assert work.late_at == ("admit: b",)
 
 
+def test_privileged_gangs_have_a_quarter_more_of_the_time() -> None:
+    clock = Clock()
+    work = Work(limit=TimeLimit(clock=clock, seconds=10.0))
+    work.clear()
+    work.begin(CyclePart.ADMIT)
+    clock.now = 12.4
+    assert not work.is_overdue("a")
+    work.note_start()
+    clock.now = 12.5
+    assert not work.is_overdue("b"), "a start allows more time"
+    clock.now = 12.6
+    assert work.is_overdue("c")
+    assert work.late_at == ("admit: a", "admit: beyond c")
+    work.begin(CyclePart.NEEDS)
+    clock.now = 0.0
+    assert not work.is_overdue("a")
+    # A replay has no clock.
+    again = Work()
+    again.late_from = work.late_at
+    again.clear()
+    again.begin(CyclePart.ADMIT)
+    assert [again.is_overdue(place) for place in "abc"] == [False, False, True]
+
+
 def test_a_start_allows_more_time() -> None:
     clock = Clock()
     work = Work(limit=TimeLimit(clock=clock, seconds=1.0))
@@ -155,11 +199,18 @@ def test_a_start_allows_more_time() -> None:
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_without_time_each_cycle_tries_the_gang_that_waits_longest_for_it(policy: Policy) -> None:
-    made = [tried(each) for each in cycles(cluster(*racks()), different(5), count=6, policy=policy)]
+    def made(gangs: Sequence[Gang], work: Callable[[], Work]) -> list[set[str]]:
+        line = cycles(cluster(*racks()), gangs, count=6, policy=policy, work=work)
+        return [tried(each) for each in line]
+
     if policy.waiting is WaitingRule.STRICT:
-        assert made[0] == {"g0"}
-    else:
-        assert made == [{"g0"}, *[{"g1", "g2", "g3"}, {"g0", "g4"}] * 2, {"g1", "g2", "g3"}]
+        # The first one that was not tried holds the rest back.
+        assert made(different(5), over)[0] == {"g0", "g2", "g3", "g4"}
+        return
+    turns = [{"g1", "g2", "g3"}, {"g0", "g4"}]
+    assert made(different(5), late) == [{"g0"}, *turns, *turns, turns[0]]
+    turns = [{"g0"}, {"g1"}, {"g2"}, {"g3"}, {"g4"}]
+    assert made(costly(different(5)), over) == [*turns, {"g0"}]
 
 
 def test_all_members_of_a_group_wait_together() -> None:
@@ -261,9 +312,31 @@ def test_some_gangs_of_other_namespaces_are_tried_whatever_the_time() -> None:
         for index, each in enumerate(line[:42])
     ]
     last = [replace(line[42], key="small/last", uid="uid-last")]
-    first, second = cycles(cluster(*racks()), [*several, *last], count=2, policy=Policy())
+    waiting = [*several, *last]
+    first, second = cycles(cluster(*racks()), waiting, count=2, policy=Policy(), work=late)
     assert tried(first) == {f"m{index}" for index in range(6)}
     assert tried(second) >= {"m6", "last"}, "the longest put off, and the smallest namespace"
+    first, second = cycles(cluster(*racks()), costly(waiting), count=2, policy=Policy())
+    assert tried(first) == {"m0"}
+    assert tried(second) == {"m1", "last"}, "these two, however much time is over"
+    first, _ = cycles(cluster(*racks()), waiting, count=2, policy=Policy())
+    assert tried(first) == {f"m{index}" for index in range(6)}, "these cost least"
+
+
+def test_a_gang_without_victims_is_answered_when_no_time_for_them_is_left() -> None:
+    """For one of another queue, victims are searched in a later cycle."""
+    full = [admitted(gang(f"r{index}", gpus=2), f"n{index}") for index in range(2)]
+    queues = (queue("research", 100), Queue(name="calm", nominal={"h100": 100}))
+    waiting = [
+        replace(
+            gang(f"w{index}", gpus=2, queue=name, at=float(index), per_pod=pod(2, cpu=index)),
+            key=f"team-{index}/w{index}",
+        )
+        for index, name in enumerate(["calm", "research", "calm"])
+    ]
+    snapshot = cluster(*racks(count=1), running=full, queues=queues)
+    (made,) = cycles(snapshot, waiting, count=1, policy=Policy())
+    assert tried(made) == {"w0", "w2"}
 
 
 def test_answers_of_an_earlier_cycle_wait_as_well() -> None:
@@ -291,10 +364,10 @@ def test_a_cycle_without_a_budget_is_never_late() -> None:
 def test_no_fewer_new_nodes_are_tried_when_the_time_is_over() -> None:
     """The request is not larger than what the gang takes."""
     snapshot = replace(
-        cluster(node("n0", "r0", gpus=8, used=pod(8))),
+        cluster(node("n0", "r0", gpus=8)),
         offers=(NodeOffer(node=node("new", "r1", gpus=8), pool_limit=100),),
     )
-    wide = gang("wide", nodes=4, gpus=4)
+    wide = gang("wide", nodes=4, gpus=4, required_level="rack")
     given = CycleInput(
         snapshot=snapshot, pending=(wide,), policy=Policy(), now=0.0, try_budget=TRY_BUDGET
     )
@@ -457,3 +530,63 @@ def test_a_replay_of_a_fault_finds_the_fault(monkeypatch: pytest.MonkeyPatch) ->
         )
         assert decisions == decide(replace(given, late_from=decisions.late_at))
     assert decisions.faults
+
+
+def held(name: str, place: str, *, gpus: int, cost: float) -> Admitted:
+    item = gang(name, gpus=gpus, priority=-1)
+    return admitted(item, place, gpu_seconds_at_risk=cost)
+
+
+@pytest.mark.parametrize("idle", [0, MAX_EXACT_CANDIDATES])
+def test_victims_are_not_improved_when_the_time_is_over(idle: int) -> None:
+    """With few candidates all sets are tried, with many some are exchanged: `a` and `c` do."""
+    running = [
+        held("a", "n0", gpus=3, cost=3.0),
+        held("b", "n0", gpus=4, cost=4.4),
+        held("c", "n1", gpus=2, cost=2.4),
+        *(held(f"z{index}", f"z{index}", gpus=1, cost=1000.0) for index in range(idle)),
+    ]
+    nodes = [node(f"n{index}", "r0", gpus=8) for index in range(4)]
+    nodes += [node(f"z{index}", "r0", gpus=8) for index in range(idle)]
+    snapshot = cluster(*nodes, running=running, queues=(queue("research", 9 + idle),))
+    item = gang("x", gpus=5, priority=5)
+    given = CycleInput(
+        snapshot=snapshot,
+        pending=(item,),
+        policy=Policy(restart_seconds=0.0, priority_seconds=0.0),
+        now=0.0,
+        try_budget=TRY_BUDGET,
+        put_off=(item.uid,),
+    )
+    made = [decide(given, work=work) for work in (Work(), over())]
+    names = [{victim.key[-1] for victim in each.preemptions[0].victims} for each in made]
+    assert names == [{"a", "c"}, {"a", "b"}]
+    assert decide(replace(given, late_from=made[1].late_at)) == made[1]
+
+
+def test_fewer_ends_are_examined_for_a_reservation_when_the_time_is_over() -> None:
+    # Enough GPUs are free when six of the first jobs have ended, but whole nodes are free later.
+    running = [
+        admitted(
+            gang(f"{name}{index:02}", max_runtime_seconds=since + 10.0 * (index + 1)), f"n{index}"
+        )
+        for name, since in (("a", 0.0), ("b", 1000.0))
+        for index in range(40)
+    ]
+    snapshot = cluster(*racks(count=1, nodes=40), running=running, queues=(queue("research", 100),))
+    big = gang("big", nodes=3, gpus=2)
+    given = CycleInput(
+        snapshot=snapshot,
+        pending=(big,),
+        policy=Policy(waiting=WaitingRule.BACKFILL),
+        now=0.0,
+        try_budget=TRY_BUDGET,
+        put_off=("uid-big",),
+    )
+    made = [decide(given, work=work) for work in (Work(), over())]
+    assert [each.reservations[0].start_at for each in made] == [1030.0, 1300.0]
+    assert decide(replace(given, late_from=made[1].late_at)) == made[1]
+    # And for a gang whose searches are costly.
+    roles = tuple(Role(name=f"r{index}", pods=9, per_pod=pod(0)) for index in range(8))
+    made.append(decide(replace(given, pending=(replace(big, roles=roles),))))
+    assert made[2].reservations[0].start_at == 1180.0

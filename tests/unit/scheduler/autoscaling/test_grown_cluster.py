@@ -21,6 +21,7 @@ from drumline_scheduler import (
 )
 from drumline_scheduler.autoscaling.grown_cluster import GangStart, GrownCluster
 from drumline_scheduler.model import Node
+from drumline_scheduler.model.autoscaling import ZONE_LABEL
 from drumline_scheduler.offered_nodes import OfferedNodes
 from tests.property.tenant_bounds import counted_lines
 from tests.unit.scheduler.builders import cluster, gang, node, pod
@@ -49,18 +50,36 @@ def started(
 @pytest.mark.parametrize(
     ("pods", "gpus", "free", "tries", "fewest"),
     [
-        (40, 8, 0, [40, 39], 40),
-        (40, 8, 10, [40, 30, 29], 30),
-        (40, 4, 10, [40, 10, 9], 10),
+        (40, 8, 0, [40], 40),
+        (40, 8, 10, [40, 30], 30),
+        (40, 4, 10, [40, 10], 10),
         (40, 4, 20, [40, 0], 0),
+        (40, 5, 10, [40, 30], 30),
     ],
 )
-def test_the_number_that_the_pods_take_is_mostly_the_fewest(
+def test_no_fewer_nodes_are_tried_than_the_pods_need(
     pods: int, gpus: int, free: int, tries: list[int], fewest: int
 ) -> None:
     there = [node(f"n{index:02}", "r1", gpus=8) for index in range(free)]
     start, made = started(gang("big", nodes=pods, gpus=gpus), *there)
     assert (start.need.nodes, made) == (fewest, tries)
+
+
+def test_free_nodes_in_another_zone_are_not_counted() -> None:
+    offer = replace(OFFER, zone="a", node=replace(OFFER.node, labels={ZONE_LABEL: "a"}))
+    there = [
+        replace(node(f"n{index}", gpus=8), labels={ZONE_LABEL: zone})
+        for index, zone in enumerate("ab")
+    ]
+    start, tries = started(gang("big", nodes=9, gpus=8), *there, offer=offer)
+    assert (start.need.nodes, tries) == (8, [9, 8])
+
+
+def test_one_node_less_is_tried_where_the_pods_may_need_fewer() -> None:
+    # New nodes are in rack r1. The free node of rack r0 does not help, which no sum shows.
+    free = [node(f"n{index}", f"r{index}", gpus=8) for index in range(2)]
+    start, tries = started(gang("rack", nodes=4, gpus=8, required_level="rack"), *free)
+    assert (start.need.nodes, tries) == (3, [4, 3, 2])
 
 
 def test_a_gang_that_also_fits_in_another_pool_needs_no_node_there() -> None:
