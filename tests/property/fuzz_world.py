@@ -12,7 +12,7 @@ from typing import Final
 
 from drumline.app.process import YOUNG_OBJECTS
 from drumline.controller.pools.autoscaling import offers_of
-from drumline.controller.scheduler.loop import collect_young
+from drumline.controller.scheduler.garbage import GarbageCollector
 from drumline.controller.state.cluster import ClusterCache
 from drumline.kube import codec
 from drumline.kube.codec import Undecodable
@@ -119,6 +119,7 @@ class CycleWorld:
         self._size = nodes
         self.later = 0.0
         """Seconds that passed between cycles."""
+        self._garbage = GarbageCollector()
         self.given: CycleInput | None = None
         """Arguments of the last cycle."""
         self._deletions: list[Callable[[], object]] = []
@@ -222,7 +223,7 @@ class CycleWorld:
         self._put_off, self._known = decisions.put_off, decisions.known
         self.given = given
         self._apply(decisions, given=given)
-        collect_young()
+        self._garbage.collect()
         return took, decisions
 
     def _pending(self) -> list[Gang]:

@@ -16,7 +16,6 @@ cycle follows at once.
 from __future__ import annotations
 
 import asyncio
-import gc
 import time
 from collections import Counter
 from collections.abc import Callable, Generator, Mapping
@@ -31,6 +30,7 @@ from drumline.controller.scheduler.committer import Committer
 from drumline.controller.scheduler.cycle_thread import CycleLimits, CycleThread
 from drumline.controller.scheduler.fault_memory import FaultMemory, OnFault
 from drumline.controller.scheduler.forecasts import Forecasts
+from drumline.controller.scheduler.garbage import GarbageCollector
 from drumline.controller.scheduler.guard import Guard
 from drumline.controller.scheduler.waiting_messages import WaitingMessages
 from drumline.controller.scheduler.waiting_text import text_of
@@ -72,11 +72,6 @@ Shares decay, and messages whose refresh had to wait are refreshed. A cluster at
 half a percent of one core for it.
 """
 FAILED_CYCLE_SECONDS = 5.0
-YOUNG_OBJECTS_LEFT = 10_000
-"""New objects above which Python looks for circles among them after a cycle (20 ms for 50,000).
-
-Otherwise the next cycle may have to stop for it.
-"""
 _REASONS: Final = frozenset(map(str, BlockReason))
 MISSING_PRIORITY_CLASS = "PriorityClassNotFound"
 
@@ -161,6 +156,7 @@ class SchedulerLoop:
     async def run(self) -> None:
         """Cycle whenever woken, or when a job's backoff ends. Never returns."""
         delay: float | None = None
+        garbage = GarbageCollector()
         while True:
             try:
                 async with asyncio.timeout(delay):
@@ -185,7 +181,7 @@ class SchedulerLoop:
                 self._cycle_cache = CycleCache()  # it may have been left in the middle of a change
                 delay = FAILED_CYCLE_SECONDS
             self.first_cycle_over.set()
-            collect_young()
+            garbage.collect()
 
     async def cycle(self) -> float | None:
         """Run one cycle. Return the seconds until the next one is due without an event."""
@@ -399,12 +395,6 @@ def log_cycle(decisions: Decisions, *, decide_seconds: float, started: float) ->
         decide_ms=round(decide_seconds * 1000, 2),
         total_ms=round((time.perf_counter() - started) * 1000, 2),
     )
-
-
-def collect_young() -> None:
-    """Look for circles among new objects between two cycles, if there are many."""
-    if gc.get_count()[0] > YOUNG_OBJECTS_LEFT:
-        gc.collect(0)
 
 
 def next_look(*, settled: bool, retry_in: float | None, waits: bool, took: float) -> float | None:

@@ -16,12 +16,12 @@ from drumline.controller.scheduler.captures import CycleCaptures
 from drumline.controller.scheduler.cycle_thread import CycleLimits
 from drumline.controller.scheduler.fault_memory import FIRST_SECONDS, FaultMemory
 from drumline.controller.scheduler.forecasts import Forecasts
+from drumline.controller.scheduler.garbage import YOUNG_OBJECTS_LEFT
 from drumline.controller.scheduler.guard import Guard
 from drumline.controller.scheduler.loop import (
     LOOK_FACTOR,
     LOOK_SECONDS,
     RETRY_SECONDS,
-    YOUNG_OBJECTS_LEFT,
     SchedulerLoop,
     next_look,
 )
