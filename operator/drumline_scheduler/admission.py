@@ -88,8 +88,8 @@ class Yields:
     """
 
     to: Gang
-    room: GangPlacement
-    """Slots in which the gang could start now."""
+    rooms: tuple[GangPlacement, ...]
+    """Slots in which the gang could start now, one for each pool that has some."""
 
 
 class Admission:
@@ -111,6 +111,8 @@ class Admission:
             is_used=KeptRejections.are_used(session.policy),
         )
         self._released = False
+        self._yielding: dict[str, tuple[Hashable, Yields]] = {}
+        """Gangs that yielded, each with the state in which it did, by uid."""
         self.limits = TryLimits(session, pools_of=self._pools_of)
         self.late_gangs = LateGangs(session, pools_of=self._pools_of)
         self.explanations = Explanations(
@@ -208,11 +210,13 @@ class Admission:
             if late is None and is_ready:
                 late = self.explanations.late([gang]) if is_behind else None
                 late = late or self.limits.late(gang)
-            outcome = late or self._try(gang, explains=not session.only_starts)
+            outcome = late or self._yields_again(gang)
+            outcome = outcome or self._try(gang, explains=not session.only_starts)
             if isinstance(outcome, GangPlacement):
                 session.note_start()
                 return self._start(outcome)
             if isinstance(outcome, Yields):
+                self._yielding[gang.uid] = (self._state, outcome)
                 self.limits.let_pass(gang)
                 self.turns.ask_early(outcome.to)
                 return outcome
@@ -424,9 +428,41 @@ class Admission:
             deprived = self.turns.first_deprived_by(gang, pool=pool, size=smallest)
             if deprived is None:
                 return room
-            self._reservations.replan()  # the plan may count on the start already
-            yields = yields or Yields(to=deprived, room=room)
+            self._reservations.take_back(gang.uid)
+            rooms = (*yields.rooms, room) if yields else (room,)
+            yields = Yields(to=yields.to if yields else deprived, rooms=rooms)
         return yields or RejectedByPools(rejections=rejections)
+
+    def _room_of(self, yields: Yields) -> GangPlacement:
+        """Return the slots of a gang that starts although it could yield."""
+        self._reservations.replan()  # the plan does not count on the start
+        return yields.rooms[0]
+
+    @property
+    def _state(self) -> Hashable:
+        """A value that changes with what a search may find."""
+        projection = self._session.projection
+        return (
+            projection.current.quota.version,
+            projection.projected.quota.version,
+            self._reservations.version,
+        )
+
+    def _yields_again(self, gang: Gang) -> Yields | None:
+        """Return the next gang to ask before one that has yielded, if its slots are the same.
+
+        None: a search decides.
+        """
+        state, before = self._yielding.get(gang.uid, (None, None))
+        if before is None or state != self._state or len(gang.legal_sizes) > 1:
+            return None
+        first: Gang | None = None
+        for room in before.rooms:
+            deprived = self.turns.first_deprived_by(gang, pool=room.pool, size=room.size)
+            if deprived is None:
+                return None
+            first = first or deprived
+        return None if first is None else Yields(to=first, rooms=before.rooms)
 
     def _not_admitted(self, gang: Gang) -> Rejection | None:
         """Return a rejection of step 1 that no eviction can change; None if there is none."""
@@ -473,7 +509,7 @@ class Admission:
                 with deciding(gang, Stage.ADMIT):
                     outcome = self._try(gang, explains=not first)
                 if isinstance(outcome, Yields):
-                    outcome = outcome.room  # a group has a turn of its own
+                    outcome = self._room_of(outcome)  # a group has a turn of its own
                 if isinstance(outcome, GangPlacement):
                     starts.append(self._start(outcome))
                     continue
@@ -561,7 +597,7 @@ class Admission:
             with deciding(gang, Stage.PREEMPT):
                 outcome = self._try(gang)
                 if isinstance(outcome, Yields):
-                    outcome = outcome.room
+                    outcome = self._room_of(outcome)
                 preemption = self._evict_for(gang, outcome=outcome)
             if preemption is None:
                 self._take_back(order[:number], mark=mark)

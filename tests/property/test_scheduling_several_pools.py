@@ -12,6 +12,7 @@ from random import Random
 import pytest
 
 from drumline_scheduler import CycleCache, CycleInput, Gang, Queue, decide
+from drumline_scheduler.admission import Admission
 from tests.property.scale import many
 from tests.property.scheduling_checks import judged
 from tests.property.scheduling_worlds import DRAWN, Feature, World, some_gang, world
@@ -82,3 +83,14 @@ def test_the_order_of_the_input_and_a_cache_decide_nothing() -> None:
             decide(CycleInput(snapshot=item.snapshot, pending=item.pending, **asked), cache=cache)
             == decisions
         ), seed
+
+
+def test_a_gang_that_yields_again_is_decided_as_by_a_new_search(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for seed in (319, *range(60)):
+        item = contested(seed)
+        decisions = item.decide()
+        with monkeypatch.context() as patch:
+            patch.setattr(Admission, "_yields_again", lambda _self, _gang: None)
+            assert item.decide() == decisions, seed

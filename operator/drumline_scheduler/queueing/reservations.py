@@ -90,6 +90,10 @@ class Reservations:
         self._is_stale = False
         self._begun = ""
         """Uid of the gang whose start the plan already contains."""
+        self._without: ReservationPlan | None = None
+        """The plan without this start."""
+        self.version = 0
+        """A value that changes with the plan, but not with a start that is taken back."""
         self._by_pool: Counter[str] = Counter()
         self._infeasible: set[Hashable] = set()
         self._walked: Counter[str] = Counter()
@@ -139,6 +143,7 @@ class Reservations:
         if made is None:
             self._infeasible.add(question)
             return
+        self.version += 1
         self._by_pool.update({placement.pool for placement in made.placements})
         self._full = all(self._by_pool[p] >= self._most for p in self._projection.current.pools)
 
@@ -167,6 +172,7 @@ class Reservations:
         # Case 3: another plan in which no reservation starts later.
         replanned = plan.with_start(placement)
         if replanned is not None:
+            self._without = self._plan
             self._plan, self._begun = replanned, gang.uid
             return list(nodes)
         return _would_delay(gang=gang, pool=pool, late=outcome)
@@ -179,11 +185,18 @@ class Reservations:
             pool: name of the pool.
             nodes: a node for each pod.
         """
+        self.version += 1
         if self._plan is not None and not self._is_stale and gang.uid != self._begun:
             self._plan.start(GangPlacement(gang=gang, pool=pool, nodes=tuple(nodes)))
 
+    def take_back(self, uid: str) -> None:
+        """Let the plan not count on the start of a gang that could start, but does not."""
+        if self._begun == uid:
+            self._plan, self._begun = self._without, ""
+
     def replan(self) -> None:
         """Make the plan again when it is next needed, after an eviction or a withdrawn start."""
+        self.version += 1
         self._is_stale, self._begun = True, ""
         self._infeasible.clear()
 

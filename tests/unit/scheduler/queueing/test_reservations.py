@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import isclose
+from typing import Any
 
 import pytest
 
@@ -20,6 +21,7 @@ from drumline_scheduler import (
     cycle_session,
     decide,
 )
+from drumline_scheduler.admission import Admission
 from tests.unit.scheduler.builders import admitted, cluster, gang, node, racks, run
 
 BACKFILL = Policy(waiting=WaitingRule.BACKFILL)
@@ -316,6 +318,33 @@ def test_who_lets_another_start_first_has_taken_nothing_of_the_plan() -> None:
     assert (started(alone), starts(alone)) == (["borrows"], {"whole-node": NOW + 90})
     decisions = run(snapshot, whole_node, borrows, entitled, policy=BACKFILL, now=NOW)
     assert (started(decisions), starts(decisions)) == (["entitled"], {"whole-node": NOW + 90})
+
+
+def test_one_that_yields_to_several_is_searched_for_once_until_a_start_changes_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It borrows in pool b. The first jobs of two other queues are asked before, and do not fit."""
+    queues = (
+        Queue(name="org", nominal={}),
+        Queue(name="x", nominal={"a": 3, "b": 0}, parent="org"),
+        *(Queue(name=name, nominal={"a": 0, "b": 4}, parent="org") for name in "uvw"),
+    )
+    nodes = [node("a0", "r", gpus=1, pool="a"), *(node(f"b{i}", gpus=3, pool="b") for i in "012")]
+    snapshot = cluster(*nodes, queues=queues, pools=("a", "b"))
+    borrows = gang("borrows", gpus=3, queue="x", pools=("a", "b"))
+    asked = [gang(name, gpus=4, at=1, queue=name, pool="b") for name in "uvw"]
+    searched: list[str] = []
+
+    def find(self: Admission, **question: Any) -> Any:
+        searched.append(f"{question['gang'].key[9:]} in {question['pool']}")
+        return finds(self, **question)
+
+    finds = Admission._find
+    monkeypatch.setattr(Admission, "_find", find)
+    decisions = run(snapshot, borrows, *asked, now=NOW)
+    assert started(decisions) == ["borrows"]
+    both = ["borrows in a", "borrows in b"]
+    assert searched == [*both, "u in b", "v in b", "w in b", *both]
 
 
 def test_a_reservation_uses_the_pool_that_leaves_later_ones_their_quota() -> None:
