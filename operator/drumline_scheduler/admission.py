@@ -316,10 +316,12 @@ class Admission:
     def _late(self, gang: Gang, *, stage: Stage = Stage.ADMIT) -> Rejection | None:
         """Return the answer to a gang that is put off; None: the time suffices.
 
-        A gang that was asked early is not put off, nor one that asks again after such a gang.
+        A gang that was asked early is not put off.
         """
-        if self.turns.is_early(gang) or self.limits.has_yielded(gang):
+        if self.turns.is_early(gang):
             return None
+        if self.limits.has_yielded(gang):
+            return self.late_gangs.late_again(gang)
         return self.late_gangs.late([gang], cost=self._session.pending.cost_of(gang), stage=stage)
 
     def _late_group(self, group: GangGroup, *, stage: Stage = Stage.ADMIT) -> Rejection | None:

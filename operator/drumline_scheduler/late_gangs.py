@@ -59,6 +59,8 @@ class LateGangs:
         self._begun = {session.pending.gang(uid).namespace for uid in self._exempt}
         """Namespaces of which a gang had its turn."""
         self._put_off: list[str] = []
+        self._asked_again: Counter[str] = Counter()
+        """Times that a gang has yielded to another one, by uid."""
 
     @property
     def put_off(self) -> tuple[str, ...]:
@@ -95,6 +97,15 @@ class LateGangs:
             for gang in gangs:
                 demand.hold(gang=gang, pools=pools[gang.uid])
         return Deferral.rejection(gangs[0].namespace)
+
+    def late_again(self, gang: Gang) -> Rejection | None:
+        """Return the answer to a gang that has yielded, if the cycle is overdue."""
+        self._asked_again[gang.uid] += 1
+        place = f"again {gang.uid} {self._asked_again[gang.uid]}"
+        if gang.uid in self._always or not self._session.is_overdue(place):
+            return None
+        self._put_off.append(gang.uid)
+        return Deferral.rejection(gang.namespace)
 
     def _longest_put_off(self) -> set[str]:
         """Return gangs that were put off longest, and gangs of namespaces with few of them."""

@@ -564,6 +564,38 @@ def test_victims_are_not_improved_when_the_time_is_over(idle: int) -> None:
     assert decide(replace(given, late_from=made[1].late_at)) == made[1]
 
 
+def test_a_gang_that_yields_to_several_is_put_off_when_the_cycle_is_overdue() -> None:
+    """It borrows in pool b, so the first jobs of other queues are asked before. They do not fit."""
+    queues = (
+        Queue(name="org", nominal={}),
+        Queue(name="z", nominal={"a": 1}),
+        Queue(name="x", nominal={"a": 3, "b": 0}, parent="org"),
+        *(Queue(name=name, nominal={"a": 0, "b": 4}, parent="org") for name in "uvw"),
+    )
+    nodes = [node("a0", "r", gpus=1, pool="a"), *(node(f"b{i}", gpus=3, pool="b") for i in "012")]
+    given = CycleInput(
+        snapshot=cluster(*nodes, queues=queues, pools=("a", "b")),
+        pending=(
+            gang("first", gpus=64, at=-1.0, queue="z"),
+            replace(gang("borrows", gpus=3, queue="x", pools=("a", "b")), key="team/borrows"),
+            *(gang(name, gpus=4, at=1, queue=name, pool="b") for name in "uvw"),
+        ),
+        policy=Policy(),
+        now=0.0,
+        try_budget=TRY_BUDGET,
+    )
+    put_off = set[str]()
+    for questions in range(8):
+        made = decide(given, work=ticking(questions))
+        assert decide(replace(given, late_from=made.late_at)) == made
+        if "uid-borrows" in made.put_off:
+            assert not made.placed
+            put_off.update(place for place in made.late_at if "again" in place)
+        else:
+            assert [each.uid for each in made.placed] == ["uid-borrows"]
+    assert put_off == {f"admit: beyond again uid-borrows {number}" for number in (1, 3)}
+
+
 def test_fewer_ends_are_examined_for_a_reservation_when_the_time_is_over() -> None:
     # Enough GPUs are free when six of the first jobs have ended, but whole nodes are free later.
     running = [
