@@ -590,7 +590,7 @@ def test_a_gang_that_yields_to_several_is_put_off_when_the_cycle_is_overdue() ->
         assert decide(replace(given, late_from=made.late_at)) == made
         if "uid-borrows" in made.put_off:
             assert not made.placed
-            put_off.update(place for place in made.late_at if "again" in place)
+            put_off.update(place for place in made.late_at if "beyond again" in place)
         else:
             assert [each.uid for each in made.placed] == ["uid-borrows"]
     assert put_off == {f"admit: beyond again uid-borrows {number}" for number in (1, 3)}
