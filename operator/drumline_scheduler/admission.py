@@ -695,7 +695,9 @@ class Admission:
 
     def _fits_alone(self, gang: Gang) -> bool:
         with deciding(gang, Stage.ADMIT):
-            return isinstance(self._try(gang, explains=False), GangPlacement | Yields)
+            outcome = self._try(gang, explains=False)
+            self._reservations.take_back(gang.uid)
+            return isinstance(outcome, GangPlacement | Yields)
 
     def _withdraw(
         self,

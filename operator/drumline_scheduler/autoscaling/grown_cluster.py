@@ -248,8 +248,10 @@ class GrownCluster:
             for name, amount in amounts.items():
                 if amount > 0 and name in left:
                     left[name] -= amount
-            for kind, request in enumerate(requests):
-                missing[kind] -= _slots(request, free=amounts)
+            missing = [
+                count - _slots(request, free=amounts)
+                for request, count in zip(requests, missing, strict=True)
+            ]
         each = offer.node.allocatable.amounts()
         bounds = [-(-amount // each[name]) for name, amount in left.items() if name in each]
         for request, count in zip(requests, missing, strict=True):
@@ -310,8 +312,9 @@ class GrownCluster:
 
 
 def _slots(request: Mapping[str, int], *, free: Mapping[str, int]) -> int:
-    """Return how many pods with a request fit into these amounts."""
-    return min(max(0, free.get(name, 0)) // amount for name, amount in request.items())
+    """Return how many pods with a request fit into these amounts; 0 without a request."""
+    fitting = (max(0, free.get(name, 0)) // amount for name, amount in request.items())
+    return min(fitting, default=0)
 
 
 def _within_zone(gang: Gang, offer: NodeOffer) -> Gang:

@@ -320,6 +320,29 @@ def test_who_lets_another_start_first_has_taken_nothing_of_the_plan() -> None:
     assert (started(decisions), starts(decisions)) == (["entitled"], {"whole-node": NOW + 90})
 
 
+def test_a_member_of_a_group_that_would_fit_alone_has_taken_nothing_of_the_plan() -> None:
+    """One member takes b0 and one is refused beside it. Alone it fits, but the third never does."""
+    nodes = [node(name, "r", gpus=4) for name in ("b0", "b1")]
+    running = [runs(f"on-{name}", name, left=90, gpus=1) for name in ("b0", "b1")]
+    whole_node = gang("whole-node", gpus=4, priority=9)
+    members = [
+        gang(
+            f"g{number}",
+            gpus=gpus,
+            priority=5,
+            group="g",
+            group_gangs=3,
+            excluded_nodes=frozenset({"b1"}),
+        )
+        for number, gpus in enumerate([3, 3, 64])
+    ]
+    last = gang("last", gpus=3, excluded_nodes=frozenset({"b0"}))
+    decisions = run(
+        cluster(*nodes, running=running), whole_node, *members, last, policy=BACKFILL, now=NOW
+    )
+    assert (started(decisions), starts(decisions)) == (["last"], {"whole-node": NOW + 90})
+
+
 def test_one_that_yields_to_several_is_searched_for_once_until_a_start_changes_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
