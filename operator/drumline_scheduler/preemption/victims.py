@@ -68,6 +68,10 @@ class SearchBudget:
         self.exact = MAX_EXACT_TRIALS
         self.exchanges = MAX_EXCHANGES
 
+    def has_second(self, identity: int) -> bool:
+        """Return whether a second set may be searched in the domains from this one on."""
+        return not is_late(f"second {self._uid} {identity}")
+
     @property
     def has_exact(self) -> bool:
         """True if the exact search may continue."""
@@ -134,7 +138,8 @@ def _in_scope(
     if best is not None and best.cost <= scope.floor:
         return best
     # The price of a node misjudges gangs that span nodes: evict greedily by the units' cost too.
-    if first is None or any(len(unit.amounts) > 1 for unit in scope.inside):
+    spans = any(len(unit.amounts) > 1 for unit in scope.inside)
+    if first is None or (spans and budget.has_second(scope.ids[0])):
         most = MANY_TIMES * len(first.units) + MAX_WEIGHED if first else len(scope.inside)
         if _evict_cheapest(simulation=simulation, ids=scope.ids, units=scope.inside, most=most):
             second = _completed(simulation=simulation, scope=scope, relevant=relevant)

@@ -564,6 +564,35 @@ def test_victims_are_not_improved_when_the_time_is_over(idle: int) -> None:
     assert decide(replace(given, late_from=made[1].late_at)) == made[1]
 
 
+def test_one_set_of_victims_is_searched_when_the_time_is_over() -> None:
+    """Each of three gangs shares its two nodes. All of them cost 12, and three others cost 15."""
+    ring = [
+        admitted(
+            gang(f"r{index}", nodes=2, gpus=1, priority=-1),
+            f"n{index}",
+            f"n{(index + 1) % 3}",
+            gpu_seconds_at_risk=4.0,
+        )
+        for index in range(3)
+    ]
+    alone = [held(f"s{index}", f"n{index}", gpus=2, cost=5.0) for index in range(3, 6)]
+    dear = [held(f"z{index}", f"z{index}", gpus=2, cost=1000.0) for index in range(10)]
+    nodes = [*racks(count=1, nodes=6), *(node(f"z{index}", "r1", gpus=2) for index in range(10))]
+    item = gang("x", nodes=3, gpus=2, priority=5)
+    given = CycleInput(
+        snapshot=cluster(*nodes, running=[*ring, *alone, *dear], queues=(queue("research", 100),)),
+        pending=(item,),
+        policy=Policy(restart_seconds=0.0, priority_seconds=0.0),
+        now=0.0,
+        try_budget=TRY_BUDGET,
+        put_off=(item.uid,),
+    )
+    made = [decide(given, work=work) for work in (Work(), over())]
+    names = [sorted(victim.key[-2:] for victim in each.preemptions[0].victims) for each in made]
+    assert names == [["r0", "r1", "r2"], ["s3", "s4", "s5"]]
+    assert decide(replace(given, late_from=made[1].late_at)) == made[1]
+
+
 def test_a_gang_that_yields_to_several_is_put_off_when_the_cycle_is_overdue() -> None:
     """It borrows in pool b, so the first jobs of other queues are asked before. They do not fit."""
     queues = (
