@@ -321,7 +321,7 @@ class Admission:
         if self.turns.is_early(gang):
             return None
         if self.limits.has_yielded(gang):
-            return self.late_gangs.late_again(gang)
+            return self.late_gangs.late_again(gang.uid, namespace=gang.namespace)
         return self.late_gangs.late([gang], cost=self._session.pending.cost_of(gang), stage=stage)
 
     def _late_group(self, group: GangGroup, *, stage: Stage = Stage.ADMIT) -> Rejection | None:

@@ -98,14 +98,14 @@ class LateGangs:
                 demand.hold(gang=gang, pools=pools[gang.uid])
         return Deferral.rejection(gangs[0].namespace)
 
-    def late_again(self, gang: Gang) -> Rejection | None:
+    def late_again(self, uid: str, *, namespace: str) -> Rejection | None:
         """Return the answer to a gang that has yielded, if the cycle is overdue."""
-        self._asked_again[gang.uid] += 1
-        place = f"again {gang.uid} {self._asked_again[gang.uid]}"
-        if gang.uid in self._always or not self._session.is_overdue(place):
+        self._asked_again[uid] += 1
+        place = f"again {uid} {self._asked_again[uid]}"
+        if uid in self._always or not self._session.is_overdue(place):
             return None
-        self._put_off.append(gang.uid)
-        return Deferral.rejection(gang.namespace)
+        self._put_off.append(uid)
+        return Deferral.rejection(namespace)
 
     def _longest_put_off(self) -> set[str]:
         """Return gangs that were put off longest, and gangs of namespaces with few of them."""
