@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from itertools import islice
 from typing import TypeVar
 
 Undo = Callable[[], None]
@@ -15,53 +16,51 @@ def minimal_subset(
     candidates: Iterable[Item],
     remove: Callable[[Item], Undo],
     fits: Callable[[], bool],
+    in_runs: bool = False,
 ) -> list[Item]:
     """Return the candidates that must be removed before `fits` holds.
 
     Candidates are removed in the given order until there is room. Then, last first, each comes back
     if its removal was not necessary. So every candidate of the result is necessary. The result is
-    all candidates if even that makes no room. Everything is undone at the end.
-
-    More removals never make less room, so runs of candidates are removed and put back, and a run
-    doubles for as long as that changes nothing. O(candidates) moves, but some
-    (necessary + 1) x log(candidates) questions.
+    all candidates if even that makes no room. Everything is undone at the end. O(candidates) moves.
 
     Args:
-        candidates: the candidates, the preferred ones first.
-        remove: removes a candidate and returns the undo.
-        fits: whether there is room.
+        candidates: the candidates, the preferred ones first. Each is read after the one before it
+            is removed.
+        remove: removes a candidate and returns the undo. Undos are called in any order.
+        fits: whether there is room. More removals never make less of it.
+        in_runs: whether `fits` is costly. Then runs of candidates are removed and put back, each
+            twice as long as the one before: some (necessary + 1) x log(candidates) questions.
     """
-    waiting, gone = list(candidates), list[tuple[Item, Undo]]()
-    # 1. Remove runs of candidates until there is room.
-    run = 1
-    while waiting:
-        gone += [(item, remove(item)) for item in waiting[:run]]
-        del waiting[:run]
+    gone: list[tuple[Item, Undo]] = []
+    # 1. Remove candidates until there is room.
+    remaining, run = iter(candidates), 1
+    while more := [(item, remove(item)) for item in islice(remaining, run)]:
+        gone += more
         if fits():
             break
-        run *= 2
+        run += run * in_runs
     else:
         for _, undo in reversed(gone):
             undo()
         return [item for item, _ in gone]
-    # 2. Put runs back, last first. Of a run that is needed, half is tried, at last a single one.
-    run = 1
+    # 2. Put them back, last first. Of a run that is needed, half is tried, at last a single one.
     kept: list[tuple[Item, Undo]] = []
+    run = 1
     while gone:
-        run = min(run, len(gone))
         back = gone[-run:]
         for _, undo in reversed(back):
             undo()
         del gone[-run:]
         if fits():
-            run *= 2
+            run += run * in_runs
             continue
         again = [(item, remove(item)) for item, _ in back]
-        if run == 1:
+        if len(back) == 1:
             kept += again
         else:
             gone += again
-            run //= 2
+        run = max(1, len(back) // 2)
     for _, undo in kept:
         undo()
     return [item for item, _ in reversed(kept)]

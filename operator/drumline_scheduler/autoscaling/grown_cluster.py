@@ -212,9 +212,15 @@ class GrownCluster:
 
         if taken < most and not starts(taken):
             low = taken + 1
+        elif not best[1]:
+            return best
         else:
+            # Below this number it can only start in another pool, without any new node.
             low = self._least(gang, offer=offer, pods=size)
-            if low >= best[1] or not starts(best[1] - 1) or (not low and starts(0)):
+            is_enough = low >= best[1] or not starts(best[1] - 1)
+            if (not low or len(self._snapshot.pools) > 1) and starts(0):
+                return best
+            if is_enough:
                 return best
             # It takes more nodes than it needs. It may need no more than its resources say.
             low = max(1, low)

@@ -106,9 +106,13 @@ def _any_blockers(search: Search, identity: int, domain: Domain) -> list[Blocker
     candidates = chain(
         gangs[:MOST_CANDIDATES], _kept(view, own, domain), _foreign(index, view, domain)
     )
-    blockers = minimal_subset(
-        candidates=candidates, remove=lambda candidate: candidate.remove(), fits=fits
-    )
+    with view.withheld.unchanged():
+        blockers = minimal_subset(
+            candidates=candidates,
+            remove=lambda candidate: candidate.remove(),
+            fits=fits,
+            in_runs=True,
+        )
     index.catch_up()
     return blockers if was_enough or len(gangs) <= MOST_CANDIDATES else None
 

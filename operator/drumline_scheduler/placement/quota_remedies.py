@@ -89,7 +89,10 @@ class QuotaRemedyChecker:
         further = [allocation for key in rest for allocation in for_job(key)]
         if view.leaving or not HypotheticalCapacity.applies_to(search):
             imagined = _in_view(search, allocations=(*going, *further))
-            return _completed(rejection, going=going, further=further, rest=rest, imagined=imagined)
+            with view.withheld.unchanged():
+                return _completed(
+                    rejection, going=going, further=further, rest=rest, imagined=imagined
+                )
         # Slots on the nodes of these gangs decide. While they are the same, so is the answer.
         key, read = (search.gang.queue, search.question), _read(search, (*going, *further))
         known = completed.get(key)

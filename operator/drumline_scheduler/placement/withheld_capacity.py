@@ -11,7 +11,9 @@ are withheld and `free` shows 2.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import contextmanager
+from functools import partial
 from operator import add, le, sub
 
 from drumline_scheduler.placement.allocations import Vector
@@ -60,19 +62,33 @@ class WithheldCapacity:
         return [ordinal for ordinal in ordinals if ordinal in self.amounts]
 
     def release(self, ordinals: Sequence[int]) -> Undo:
-        """Stop withholding on these nodes. Something is withheld on each of them."""
-        before = {ordinal: self.amounts.pop(ordinal) for ordinal in ordinals}
-        for ordinal, amounts in before.items():
+        """Stop withholding on these nodes. Something is withheld on each of them.
+
+        The undo withholds what has to be withheld then, because gangs may have left meanwhile.
+        """
+        for ordinal in ordinals:
+            amounts = self.amounts.pop(ordinal)
             self._free[ordinal] = tuple(map(add, self._free[ordinal], amounts))
         self._log.extend(ordinals)
+        return partial(self.update, ordinals)
 
-        def undo() -> None:
-            for ordinal, amounts in before.items():
-                self._free[ordinal] = tuple(map(sub, self._free[ordinal], amounts))
-            self.amounts.update(before)
-            self._log.extend(ordinals)
+    @contextmanager
+    def unchanged(self) -> Generator[None]:
+        """Restore all free and withheld amounts after the context. O(nodes) if there is a limit.
 
-        return undo
+        A release of a gang that leaves withholds what nominated gangs need at that moment. So undos
+        inside the context, in whatever order, need not end with what was withheld before.
+        """
+        if self.limit is None:
+            yield
+            return
+        free, amounts = list(self._free), dict(self.amounts)
+        yield
+        changed = [i for i, before in enumerate(free) if before != self._free[i]]
+        for ordinal in changed:
+            self._free[ordinal] = free[ordinal]
+        self._log.extend(changed)
+        self.amounts = amounts
 
     def clear(self) -> None:
         """Forget the limit and the withheld amounts. `free` is not changed."""

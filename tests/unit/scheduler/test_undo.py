@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from random import Random
 
 import pytest
@@ -18,6 +18,11 @@ class Scales:
         self.gone = set[int]()
         self.questions = 0
 
+    def candidates(self) -> Iterator[int]:
+        for candidate in range(len(self.weights)):
+            assert len(self.gone) == candidate, "each is read after the others were removed"
+            yield candidate
+
     def remove(self, candidate: int) -> Undo:
         assert candidate not in self.gone
         self.gone.add(candidate)
@@ -30,9 +35,9 @@ class Scales:
             for axis in range(2)
         )
 
-    def search(self) -> list[int]:
+    def search(self, *, in_runs: bool = True) -> list[int]:
         necessary = minimal_subset(
-            candidates=iter(range(len(self.weights))), remove=self.remove, fits=self.fits
+            candidates=self.candidates(), remove=self.remove, fits=self.fits, in_runs=in_runs
         )
         assert not self.gone, "everything is undone"
         return necessary
@@ -66,7 +71,7 @@ def test_the_candidates_are_those_of_a_search_one_by_one(seed: int) -> None:
         scales.gone = set()
         return enough
 
-    assert scales.search() == one_by_one(count, fits)
+    assert scales.search(in_runs=seed % 2 == 0) == one_by_one(count, fits)
 
 
 def test_few_questions_are_asked_for_few_of_many_candidates() -> None:
@@ -77,3 +82,10 @@ def test_few_questions_are_asked_for_few_of_many_candidates() -> None:
     scales = Scales(weights, (6, 6))
     assert len(scales.search()) == 128
     assert scales.questions <= 8
+
+
+def test_no_candidate_is_read_without_need_one_by_one() -> None:
+    scales = Scales([(1, 1)] * 3, (1, 1))
+    read = iter(range(3))
+    assert minimal_subset(candidates=read, remove=scales.remove, fits=scales.fits) == [0]
+    assert list(read) == [1, 2]

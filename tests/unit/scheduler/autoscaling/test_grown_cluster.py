@@ -88,6 +88,19 @@ def test_a_gang_that_also_fits_in_another_pool_needs_no_node_there() -> None:
     assert (start.need.nodes, start.placed.pool) == (0, "a100")
 
 
+def test_no_node_is_requested_for_a_gang_that_fits_where_pods_end() -> None:
+    """Its other pool comes last, and its resources there are free once the pods are gone."""
+    ending = node("b0", "r0", gpus=8, pool="b", used=pod(8), terminating=pod(8))
+    queues = (Queue(name="research", nominal={"a": 100, "b": 100}),)
+    world = replace(
+        cluster(ending, pools=("a", "b"), queues=queues),
+        offers=(NodeOffer(node=node("new", "r1", gpus=8, pool="a"), pool_limit=100),),
+    )
+    needy = gang("w", gpus=8, pools=("a", "b"))
+    given = CycleInput(snapshot=world, pending=(needy,), policy=Policy(), now=0.0)
+    assert decide(given).needs_nodes == ()
+
+
 def spread(pods: int) -> Gang:
     """A gang whose roles are placed one after another, each pod on an empty node if possible."""
     small = Resources(cpu_millis=1000, pods=1)

@@ -367,6 +367,32 @@ def test_a_gang_that_started_in_this_cycle_is_a_blocker_like_any_other() -> None
     assert not missing(blocked.message, "1 GPU", "0 of 4", "training/a holds 4")
 
 
+def test_what_is_kept_for_a_nominated_gang_is_named_beside_those_that_leave_for_it() -> None:
+    old = admitted(gang("old", gpus=4), "n0", leaving=True)
+    other = admitted(gang("other", gpus=4, priority=9), "n1")
+    nominee = gang("nom", gpus=4, priority=5, nominated=("n0",), nominated_pool="h100")
+    snapshot = cluster(*(node(name, gpus=4) for name in ("n0", "n1")), running=[old, other])
+    blocked = run(snapshot, nominee, gang("w", nodes=2, gpus=4, priority=1)).blocked[1]
+    assert blocked.blockers == ("training/old", "training/other", "training/nom")
+    assert not missing(blocked.message, "training/nom will take 4")
+
+
+def test_an_explanation_leaves_what_is_kept_for_a_nominated_gang_as_it_was() -> None:
+    """Two gangs leave for it. A refused gang would need more than they and it leave free."""
+    nodes = [node(name, gpus=gpus) for name, gpus in (("n0", 8), ("n1", 8), ("n2", 4))]
+    leaving = [
+        admitted(gang("old", gpus=3), "n0", leaving=True),
+        admitted(gang("v", gpus=4), "n2", leaving=True),
+    ]
+    places = ("n0", "n1", "n1", "n2")
+    nominee = gang("nom", nodes=4, gpus=4, priority=5, nominated=places, nominated_pool="h100")
+    snapshot = cluster(*nodes, running=leaving)
+    small = gang("small", gpus=4)
+    for refused in ([], [gang("w", gpus=8, priority=1)]):
+        decisions = run(snapshot, nominee, *refused, small)
+        assert [placed.key for placed in decisions.placed] == [small.key]
+
+
 def test_a_message_names_three_and_counts_the_rest_and_stays_short() -> None:
     running = [admitted(gang(f"j{i}" + "x" * 240, gpus=2), f"n{i}") for i in range(8)]
     snapshot = cluster(*racks(nodes=4), running=running)
