@@ -230,7 +230,18 @@ class Judge:
             return [f"{gang.key} would delay others though it could not start at all"]
         if self.decisions.preemptions:  # of later gangs: the reservations were made anew after them
             return []
-        return self._calendar().held_back(gang)
+        return self._calendar().held_back(gang) and self._held_back_without_later(gang)
+
+    def _held_back_without_later(self, gang: Gang) -> list[str]:
+        """What is wrong with holding a gang back, without the gangs after it in the order.
+
+        A later start may move reservations to other places. The judge sees only the last ones.
+        """
+        order = self.decisions.order
+        known = frozenset(order[: order.index(gang.uid) + 1])
+        pending = tuple(each for each in self.world.pending if each.uid in known)
+        world = replace(self.world, pending=pending)
+        return replace(self._calendar(), world=world, decisions=world.decide()).held_back(gang)
 
     def _calendar(self) -> Calendar:
         return Calendar(
