@@ -104,8 +104,9 @@ def _after(
 
 
 def _asked(preemption: Preemption, *, gang: Gang) -> int:
-    """GPUs that a preemption is about."""
-    positions = preemption.replaced or range(len(preemption.assignment))
+    """GPUs that a preemption is about. The queue still pays for lost pods of roles (`_running`)."""
+    lost = [position for position in preemption.replaced if position >= gang.extras]
+    positions = lost if preemption.replaced else range(len(preemption.assignment))
     return sum(gang.request_of(position).gpus for position in positions)
 
 
