@@ -817,12 +817,10 @@ class Admission:
         """
         session = self._session
         if not explains:
-            nodes = self._try_find(gang=gang, pool=pool, pods=pods)
-            return (
-                _UNEXPLAINED
-                if nodes is None
-                else self._reservations.spare(gang=gang, pool=pool, nodes=nodes)
-            )
+            slots = self._try_find(gang=gang, pool=pool, pods=pods)
+            if slots is None:
+                return _UNEXPLAINED
+            return self._reservations.spare(gang=gang, pool=pool, nodes=slots)
         rejection = session.projection.current.quota.infeasible(gang=gang, pool=pool, size=pods)
         if rejection and self.limits.saves_remedy(gang, pool=pool):
             return rejection

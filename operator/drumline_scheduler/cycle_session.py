@@ -209,7 +209,6 @@ def _reservations(cycle: CycleInput, *, projection: Projection) -> Reservations:
         policy=cycle.policy,
         now=cycle.now,
         most_ends=None if cycle.try_budget is None else MOST_ENDS,
-        is_late=lateness(cycle.try_budget),
     )
 
 

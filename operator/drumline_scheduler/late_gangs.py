@@ -11,8 +11,8 @@ Under the strict rule no gang passes one that was put off. Gangs that were tried
 off there: they cost little, and hold back only what they wait for. The first one of the others is
 tried whatever the time, so each is known after some cycles.
 
-Example: there is no time, and gangs a to e of one namespace wait. The first cycle tries a, the
-second one b, c and d, and the third one e and a.
+Example: gangs a to e of one namespace wait, and each cycle is a little late. The first cycle tries
+a. The second one tries b, c and d. The third one tries e and a.
 """
 
 from __future__ import annotations
@@ -130,7 +130,8 @@ class LateGangs:
             return
         self._begun.add(namespace)
         if not self._exempt or cost <= COSTLY:
-            self._always |= set() if self._always else {uid}
+            if not self._always:
+                self._always.add(uid)
             self._exempt.add(uid)
 
 

@@ -35,7 +35,7 @@ LATE_SECONDS: Final = 0.02
 _NODE_SECONDS: Final = 3e-5
 """More of it for each node of the cluster."""
 _BEYOND: Final = 0.25
-"""Part of the limit after which gangs that are tried whatever the time wait as well, but one."""
+"""Part of the limit after which most gangs that are tried whatever the time wait as well."""
 _START_SECONDS: Final = 5e-4
 """More of it for each gang that starts. Starts are what a cycle is for."""
 
@@ -105,7 +105,6 @@ class Work:
         "_allowed",
         "_asked",
         "_began",
-        "_beyond",
         "_is_late",
         "_is_overdue",
         "_limit",
@@ -126,8 +125,6 @@ class Work:
         self._part: CyclePart | None = None
         self._allowed = 0.0
         """Reading of the clock at which this part is over."""
-        self._beyond = 0.0
-        """Reading of the clock at which this part is over for privileged gangs, too."""
         self._is_late = False
         """True if this part has found its time to be over."""
         self._is_overdue = False
@@ -170,7 +167,6 @@ class Work:
             end, least = part.value
             now, seconds = self._limit.clock(), self._limit.seconds
             self._allowed = max(self._began + end * seconds, now + least * seconds)
-            self._beyond = self._allowed + _BEYOND * seconds
 
     def is_late(self, place: str) -> bool:
         """Return whether the rest of this part waits for the next cycle.
@@ -181,8 +177,8 @@ class Work:
         Args:
             place: the question, such as a stage and the uid of a gang.
         """
-        if self._part is not None and not self._is_late:
-            self._is_late = self._is_after(self._allowed, place=place)
+        if not self._is_late:
+            self._is_late = self._is_after(0.0, place=place)
         return self._is_late
 
     def is_overdue(self, place: str) -> bool:
@@ -192,15 +188,27 @@ class Work:
             place: the question, as for `is_late`.
         """
         if self.is_late(place) and not self._is_overdue:
-            self._is_overdue = self._is_after(self._beyond, place=f"beyond {place}")
+            self._is_overdue = self._is_after(_BEYOND, place=f"beyond {place}")
         return self._is_overdue
 
-    def _is_after(self, end: float, *, place: str) -> bool:
-        """Return whether the clock is after a time, or was in the captured cycle. Note where."""
-        place = f"{self._part.name.lower() if self._part else ''}: {place}"
+    def _is_after(self, more: float, *, place: str) -> bool:
+        """Return whether the time of this part is over, or was in the captured cycle. Note where.
+
+        Args:
+            more: part of the limit that is added.
+            place: the question.
+        """
+        if self._part is None:
+            return False
+        place = f"{self._part.name.lower()}: {place}"
         if place in self._asked:
             return False
-        is_after = place in self.late_from if self._limit is None else self._limit.clock() >= end
+        limit = self._limit
+        is_after = (
+            place in self.late_from
+            if limit is None
+            else limit.clock() >= self._allowed + more * limit.seconds
+        )
         if not is_after:
             self._asked.add(place)
         elif self.attempts == 1:
@@ -215,7 +223,6 @@ class Work:
     def note_start(self) -> None:
         """Allow more time, because a gang starts."""
         self._allowed += _START_SECONDS
-        self._beyond += _START_SECONDS
         self._began += _START_SECONDS
 
     def clear(self, *, is_probe: bool = False) -> None:

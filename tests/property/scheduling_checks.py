@@ -233,7 +233,7 @@ class Judge:
         return self._calendar().held_back(gang) and self._held_back_without_later(gang)
 
     def _held_back_without_later(self, gang: Gang) -> list[str]:
-        """What is wrong with holding a gang back, without the gangs after it in the order.
+        """Return why a gang should not be held back, as if no gang came after it in the order.
 
         A later start may move reservations to other places. The judge sees only the last ones.
         """

@@ -240,11 +240,14 @@ class GrownCluster:
         kinds = [(gang.per_pod, pods - gang.extras)]
         kinds += [(role.per_pod, role.pods) for role in gang.roles]
         wanted = sum((request.times(count) for request, count in kinds), NOTHING)
-        zone = gang.selector.get(ZONE_LABEL)
+        # Nodes without enough GPUs for the smallest pod hold none of them. Most nodes are such.
+        zone, gpus = gang.selector.get(ZONE_LABEL), min(request.gpus for request, _ in kinds)
         names = [
             node.name
             for node in self._snapshot.nodes
-            if node.pool == offer.pool and zone in (None, node.labels.get(ZONE_LABEL))
+            if node.allocatable.gpus - node.used.gpus >= gpus
+            and node.pool == offer.pool
+            and zone in (None, node.labels.get(ZONE_LABEL))
         ]
         names += [each.new.node.name for each in self._coming if each.has_come]
         left, missing = wanted.amounts(), [count for _, count in kinds]

@@ -64,18 +64,17 @@ class Tournament(Generic[Part]):
             if left is not None and right is not None:
                 yield place, left, right
 
-    def join(
-        self, number: int, changed: Collection[int], *, joins: Mapping[tuple[Part, Part], Part]
+    def write(
+        self, number: int, changed: Collection[int], *, joined: Mapping[int, Part]
     ) -> list[int]:
         """Write the places of a round that change, and return those with another value.
 
         Args:
             number: the round, from 0.
             changed: places that changed before the round.
-            joins: what each pair makes up.
+            joined: the value of each place that has two parts.
         """
         before, after = self._rounds[number], self._rounds[number + 1]
-        joined = {place: joins[left, right] for place, left, right in self.pairs(number, changed)}
         different: list[int] = []
         for place in {place // 2 for place in changed}:
             # The last one of an odd number has no neighbour.
@@ -102,15 +101,12 @@ def play_again(
     changed = [each.renew(parts) for each, parts in zip(tournaments, parts_of, strict=True)]
     for number in range(max((each.rounds for each in tournaments), default=0)):
         plays = [
-            (i, each) for i, each in enumerate(tournaments) if changed[i] and number < each.rounds
+            (i, each, list(each.pairs(number, changed[i])))
+            for i, each in enumerate(tournaments)
+            if changed[i] and number < each.rounds
         ]
-        joins = join(
-            {
-                (left, right)
-                for i, each in plays
-                for _, left, right in each.pairs(number, changed[i])
-            }
-        )
-        for i, each in plays:
-            changed[i] = each.join(number, changed[i], joins=joins)
+        joins = join({(left, right) for *_, pairs in plays for _, left, right in pairs})
+        for i, each, pairs in plays:
+            joined = {place: joins[left, right] for place, left, right in pairs}
+            changed[i] = each.write(number, changed[i], joined=joined)
     return [each.whole for each in tournaments]

@@ -22,7 +22,7 @@ for each. A start is O(its pods) in each view.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import gcd, inf
 from typing import Final
@@ -41,7 +41,7 @@ from drumline_scheduler.queueing.expected_ends import (
 from drumline_scheduler.queueing.search_costs import cost_of
 from drumline_scheduler.rejections import Rejection
 from drumline_scheduler.undo import Undo
-from drumline_scheduler.work import never_late, spend
+from drumline_scheduler.work import is_late, spend
 
 _ENDS_OF_A_STRIDE: Final = 64
 """Ends of a walk after which the distance between examined ends doubles."""
@@ -81,21 +81,14 @@ class ReservationPlan:
         projection: the current and the projected view.
         running: running gangs by uid.
         now: time of the cycle.
-        is_late: whether the time of the cycle is over at a place.
     """
 
     def __init__(
-        self,
-        *,
-        projection: Projection,
-        running: Mapping[str, Admitted],
-        now: float,
-        is_late: Callable[[str], bool] = never_late,
+        self, *, projection: Projection, running: Mapping[str, Admitted], now: float
     ) -> None:
         self._projection = projection
         self._running = running
         self._now = now
-        self._is_late = is_late
         self._timeline = Timeline(start=projection.projected.copy(), running=running, now=now)
         self._floors: dict[tuple[str, tuple[float, ...]], CapacityFloor] = {}
         self._least: dict[Hashable, list[Vector]] = {}
@@ -113,7 +106,7 @@ class ReservationPlan:
             if walked < following:
                 continue
             following = walked + (1 << walked // ends_of_a_stride)
-            if self._is_late(f"reserve {requests[0].gang.uid} {walked}"):
+            if is_late(f"reserve {requests[0].gang.uid} {walked}"):
                 following = max(following, 2 * walked)
             ceiling.move(timeline=timeline, start=start)
             # 2. All gangs must fit, and may take nothing that an earlier reservation needs later.
@@ -178,12 +171,7 @@ class ReservationPlan:
             if sum(max(0, node[0]) // unit for node in free) * unit < placement.gpus:
                 return None
         # Make all reservations again, in their order, beside the gang.
-        clone = ReservationPlan(
-            projection=self._projection,
-            running=self._running,
-            now=self._now,
-            is_late=self._is_late,
-        )
+        clone = ReservationPlan(projection=self._projection, running=self._running, now=self._now)
         clone.start(placement, until=latest_end(gang=placement.gang, now=self._now))
         for reservation in self.reserved:
             made = clone.reserve(reservation.requests)

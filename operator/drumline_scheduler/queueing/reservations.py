@@ -21,7 +21,7 @@ hour. B needs one node for 30 minutes and starts now; C needs one for two hours 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Final
 
 from drumline_scheduler.decisions import BlockReason, Remedy, RemedyKind, Reservation
@@ -34,7 +34,6 @@ from drumline_scheduler.queueing.reservation_plan import (
     ReservationRequest,
 )
 from drumline_scheduler.rejections import Rejection
-from drumline_scheduler.work import never_late
 
 RESERVED_FOR: Final = frozenset(
     {
@@ -66,7 +65,6 @@ class Reservations:
         now: Unix time in seconds.
         most_ends: expected ends for gangs of one namespace; three times as many for all. None: no
             limit.
-        is_late: whether the time of the cycle is over at a place.
     """
 
     def __init__(
@@ -77,9 +75,7 @@ class Reservations:
         policy: Policy,
         now: float,
         most_ends: int | None = None,
-        is_late: Callable[[str], bool] = never_late,
     ) -> None:
-        self._is_late = is_late
         self._most_ends = most_ends
         self._projection = projection
         self._running = running
@@ -208,10 +204,7 @@ class Reservations:
             before = self._reserved()
             running = {held.gang.uid: held for held in self._running}
             self._plan = ReservationPlan(
-                projection=self._projection,
-                running=running,
-                now=self._now,
-                is_late=self._is_late,
+                projection=self._projection, running=running, now=self._now
             )
             self._is_stale = False
             # The same requests in the same order. Slots and starts may differ.

@@ -63,6 +63,15 @@ def over() -> Work:
     return Work(limit=TimeLimit(clock=Clock(step=1.0), seconds=0.0))
 
 
+def begun(part: CyclePart, *, seconds: float) -> tuple[Clock, Work]:
+    """A clock and the work of a cycle that begins a part at time 0."""
+    clock = Clock()
+    work = Work(limit=TimeLimit(clock=clock, seconds=seconds))
+    work.clear()
+    work.begin(part)
+    return clock, work
+
+
 def late() -> Work:
     """The work of a cycle whose time is over when it comes to waiting gangs, but not by much."""
     times = chain([0.0, 0.0], repeat(1.1))
@@ -122,10 +131,7 @@ def costly(gangs: Sequence[Gang]) -> list[Gang]:
 
 
 def test_each_part_has_its_share_of_the_time() -> None:
-    clock = Clock()
-    work = Work(limit=TimeLimit(clock=clock, seconds=10.0))
-    work.clear()
-    work.begin(CyclePart.PROMISES)
+    clock, work = begun(CyclePart.PROMISES, seconds=10.0)
     clock.now = 2.9
     assert not work.is_late("a")
     clock.now = 3.1
@@ -147,10 +153,7 @@ def test_each_part_has_its_share_of_the_time() -> None:
 
 def test_only_the_first_attempt_at_a_cycle_has_a_clock() -> None:
     """Later ones end at the same places: what differs between them is not a matter of time."""
-    clock = Clock()
-    work = Work(limit=TimeLimit(clock=clock, seconds=1.0))
-    work.clear()
-    work.begin(CyclePart.ADMIT)
+    clock, work = begun(CyclePart.ADMIT, seconds=1.0)
     clock.now = 2.0
     assert work.is_late("b")
     work.clear()
@@ -162,10 +165,7 @@ def test_only_the_first_attempt_at_a_cycle_has_a_clock() -> None:
 
 
 def test_privileged_gangs_have_a_quarter_more_of_the_time() -> None:
-    clock = Clock()
-    work = Work(limit=TimeLimit(clock=clock, seconds=10.0))
-    work.clear()
-    work.begin(CyclePart.ADMIT)
+    clock, work = begun(CyclePart.ADMIT, seconds=10.0)
     clock.now = 12.4
     assert not work.is_overdue("a")
     work.note_start()
@@ -186,10 +186,7 @@ def test_privileged_gangs_have_a_quarter_more_of_the_time() -> None:
 
 
 def test_a_start_allows_more_time() -> None:
-    clock = Clock()
-    work = Work(limit=TimeLimit(clock=clock, seconds=1.0))
-    work.clear()
-    work.begin(CyclePart.ADMIT)
+    clock, work = begun(CyclePart.ADMIT, seconds=1.0)
     clock.now = 1.0004
     work.note_start()
     assert not work.is_late("admit a")

@@ -144,3 +144,11 @@ def test_an_open_request_costs_little_for_each_node_and_nothing_for_each_pod() -
     large, many = (lines_of_a_cycle_with_a_request(pods=pods) for pods in (1250, 10_000))
     assert many < 1.25 * large
     assert many < 400_000
+
+
+def test_full_nodes_cost_a_bound_next_to_nothing() -> None:
+    full = [node(f"n{index}", "r1", gpus=8, used=pod(8)) for index in range(1000)]
+    grown = GrownCluster(cluster(*full), now=0.0, decide=decide, nodes=OfferedNodes())
+    with counted_lines(100_000) as counted:
+        assert grown._least(gang("big", nodes=40, gpus=8), offer=OFFER, pods=40) == 40
+    assert counted.count < 12 * len(full)
