@@ -309,6 +309,7 @@ class LeaderComponents:
                 pods_of=lambda job: state.pods.of(job.namespace, job.uid),
                 clock=self._clocks.wall,
                 serves_one_node=state.volumes.serves_one_node,
+                default_class=state.volumes.default_class,
             ),
             watch=self._watch,
             state=state,

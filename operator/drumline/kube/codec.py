@@ -38,6 +38,7 @@ from drumline.kube.views import (
     TrainingJobView,
     VolumeView,
 )
+from drumline.kube.volume_terms import MAX_TERMS, volume_terms
 from drumline_api.base import (
     ANNOTATION_ADMITTED,
     ANNOTATION_NODE,
@@ -84,7 +85,6 @@ _POD_TEXTS: Final = frozenset(
     }
 )
 """Labels and annotations of pods that are kept. A tenant may write any others with our prefix."""
-_MAX_TERMS: Final = 64
 _MAX_DRIVERS: Final = 64
 _MAX_HANDLE_CHARS: Final = 256
 _MAX_CLAIMS: Final = 128
@@ -381,7 +381,10 @@ def _trainer(raw: msgspec.Raw, *, dropped_bytes: int) -> dict[str, Any] | None:
     return trainer
 
 
-_DEFAULT_CLASS: Final = "storageclass.kubernetes.io/is-default-class"
+_DEFAULT_CLASS: Final = (
+    "storageclass.kubernetes.io/is-default-class",
+    "storageclass.beta.kubernetes.io/is-default-class",
+)
 
 
 def _storage_class_view(stored: storage.StorageClass) -> StorageClassView:
@@ -393,7 +396,7 @@ def _storage_class_view(stored: storage.StorageClass) -> StorageClassView:
         provisioner=stored.provisioner,
         # An unset mode means Immediate, the server's default.
         binding_mode=stored.volume_binding_mode or "Immediate",
-        is_default=(metadata.annotations or {}).get(_DEFAULT_CLASS) == "true",
+        is_default=any((metadata.annotations or {}).get(key) == "true" for key in _DEFAULT_CLASS),
         creation_time=metadata.creation_timestamp or "",
         topologies=tuple(
             tuple(
@@ -401,30 +404,22 @@ def _storage_class_view(stored: storage.StorageClass) -> StorageClassView:
                 for label in term.match_label_expressions or ()
             )
             # More terms than this are of no practical use. Each one costs a pass over all nodes.
-            for term in (stored.allowed_topologies or ())[:_MAX_TERMS]
+            for term in (stored.allowed_topologies or ())[:MAX_TERMS]
         ),
     )
 
 
 def _volume_view(stored: storage.PersistentVolume) -> VolumeView:
-    metadata, spec = stored.metadata, stored.spec
-    affinity, csi = spec.node_affinity, spec.csi
+    metadata, spec, csi = stored.metadata, stored.spec, stored.spec.csi
     unattached = (
         *(spec.azure_file, spec.cephfs, spec.glusterfs),
         *(spec.host_path, spec.local, spec.nfs),
     )
-    required = affinity.required if affinity is not None else None
-    terms = (required.node_selector_terms or ()) if required is not None else ()
     return VolumeView(
         name=metadata.name,
         uid=metadata.uid,
         resource_version=metadata.resource_version,
-        affinity=tuple(
-            # `matchFields` knows only `metadata.name`, so one list can hold both kinds of
-            # expressions.
-            tuple(map(_expression_view, (*(t.match_expressions or ()), *(t.match_fields or ()))))
-            for t in terms[:_MAX_TERMS]
-        ),
+        affinity=volume_terms(stored),
         driver=sys.intern(csi.driver) if csi is not None else "",
         handle=csi.volume_handle[:_MAX_HANDLE_CHARS] if csi is not None else "",
         unattached=any(source is not None for source in unattached),
@@ -457,12 +452,6 @@ def _csi_driver_view(stored: storage.CsiDriverObject) -> CsiDriverView:
         uid=metadata.uid,
         resource_version=metadata.resource_version,
         attaches=stored.spec.attach_required is not False,
-    )
-
-
-def _expression_view(stored: builtin.PodNodeExpression) -> ExpressionView:
-    return ExpressionView(
-        key=stored.key, operator=stored.operator, values=tuple(stored.values or ())
     )
 
 
@@ -503,6 +492,7 @@ def _claim_view(stored: storage.PersistentVolumeClaim) -> ClaimView:
         resource_version=metadata.resource_version,
         volume=spec.volume_name or "",
         storage_class=sys.intern(spec.storage_class_name or ""),
+        names_class=spec.storage_class_name is not None,
         bound=phase == "Bound",
         selected_node="" if spec.volume_name else sys.intern(selected),
         sharing=_SHARING.get(tuple(modes), Sharing.ANY),

@@ -373,6 +373,7 @@ class ClaimView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     Attributes:
         volume: The name of its volume, empty while it is not bound.
         storage_class: The name of its class, empty where it has none.
+        names_class: False if it gets the cluster's default class.
         bound: True if its volume exists and can be mounted.
         selected_node: Node for which its volume is provisioned, empty if it is bound or waits.
         sharing: The pods that may use it at the same time, by its access modes.
@@ -384,6 +385,7 @@ class ClaimView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     resource_version: str
     volume: str = ""
     storage_class: str = ""
+    names_class: bool = True
     bound: bool = True
     selected_node: str = ""
     sharing: Sharing = Sharing.ANY

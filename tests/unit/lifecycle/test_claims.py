@@ -132,7 +132,7 @@ def test_the_classes_that_claims_of_pods_name() -> None:
         {"name": "b", "ephemeral": claim(storageClassName="fast")},
         {"name": "c", "emptyDir": {}},
     ]
-    assert pod_claim_classes(a_job(template={"image": "any:1", "volumes": volumes})) == (
-        ("b", "fast"),
-    )
-    assert pod_claim_classes(a_job()) == ()
+    job = a_job(template={"image": "any:1", "volumes": volumes})
+    assert pod_claim_classes(job, default="") == (("b", "fast"),)
+    assert pod_claim_classes(job, default="slow") == (("a", "slow"), ("b", "fast"))
+    assert pod_claim_classes(a_job(), default="slow") == ()

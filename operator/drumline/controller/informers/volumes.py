@@ -239,7 +239,7 @@ class VolumeCache:
         """
         for claim in self._special_claims(job):
             view = self._claims[claim]
-            storage = self._classes.get(view.storage_class)
+            storage = self._classes.get(self._class_of(view))
             waits = storage is not None and storage.binding_mode == "WaitForFirstConsumer"
             # Without any class in the cache, classes may just not be readable.
             is_unclear = bool(view.storage_class) and not self._classes
@@ -292,7 +292,7 @@ class VolumeCache:
         Without a known topology and a zone, a volume of one node is used there, and a volume for
         several nodes is used everywhere.
         """
-        node, storage = claim.selected_node, self._classes.get(claim.storage_class)
+        node, storage = claim.selected_node, self._classes.get(self._class_of(claim))
         labels = self._labels_of(node)
         if labels is None:  # the node is gone, and the provisioner drops the selection
             return ()
@@ -332,7 +332,7 @@ class VolumeCache:
             volume = self._volumes.get(view.volume)
             return (volume.driver, volume.handle) if volume is not None else ("", "")
         # Not bound: the volume will be made for this claim.
-        storage = self._classes.get(view.storage_class)
+        storage = self._classes.get(self._class_of(view))
         return (storage.provisioner if storage is not None else ""), "/".join(claim)
 
     def _restricted(self, job: Job) -> Iterable[VolumeReach]:
@@ -348,13 +348,14 @@ class VolumeCache:
                 of = f"volume {claim.volume}{_malformed(terms)}"
             # Not bound: the class decides where a volume can be provisioned.
             else:
-                terms, of = self._terms_of(claim.storage_class), _class(claim.storage_class)
+                name_of_class = self._class_of(claim)
+                terms, of = self._terms_of(name_of_class), _class(name_of_class)
             driver, identity = self._attachment((job.namespace, name))
             yield from self._restriction(
                 f"{of} of claim {name}", terms, driver=driver, volume=identity
             )
         # Ephemeral volumes have no claim yet. Their class restricts them like an unbound claim.
-        for volume_name, name in pod_claim_classes(job):
+        for volume_name, name in pod_claim_classes(job, default=self.default_class()):
             storage = self._classes.get(name)
             yield from self._restriction(
                 f"{_class(name)} of volume {volume_name}",
@@ -375,6 +376,10 @@ class VolumeCache:
                 volume=volume if limited_driver else "",
             )
 
+    def _class_of(self, claim: ClaimView) -> str:
+        """Return the class of a claim that is not bound. Without a name it is the default one."""
+        return claim.storage_class if claim.names_class else self.default_class()
+
     def _terms_of(self, storage_class: str) -> _Terms:
         known = self._classes.get(storage_class)
         return known.topologies if known is not None else ()
@@ -390,7 +395,7 @@ def _of_volume(view: VolumeView | None) -> object:
 
 
 def _of_class(view: StorageClassView | None) -> object:
-    return view and (view.topologies, view.provisioner)
+    return view and (view.topologies, view.provisioner, view.is_default)
 
 
 def _put(by_name: dict[str, _View], name: str, view: _View | None) -> _View | None:

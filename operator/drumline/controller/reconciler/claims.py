@@ -49,6 +49,7 @@ async def prepare_claims(
     *,
     serves_one_node: ServesOneNode = any_node,
     of_pods: Iterable[str] = (),
+    default_class: str = "",
     binds: bool = True,
 ) -> ClaimUnusable | None:
     """Prepare the job's claims. Return why its pods cannot use one of them, or None.
@@ -62,6 +63,7 @@ async def prepare_claims(
         job: the job with its present status.
         serves_one_node: tells a claim that several nodes cannot use at the same time.
         of_pods: further claims that its pods mount, such as those of the pool's podProfile.
+        default_class: name of the cluster's default StorageClass, or '' if it is not known.
         binds: whether unbound claims get the chosen node.
 
     Raises:
@@ -75,7 +77,7 @@ async def prepare_claims(
             unusable = await _prepare(client, job, name, for_one_node=one_node, binds=binds)
             if unusable is not None:
                 return unusable
-        for volume, name in pod_claim_classes(job):
+        for volume, name in pod_claim_classes(job, default=default_class):
             unusable = pod_claim_trouble(volume, name, await _storage_class(client, name))
             if unusable is not None:
                 return unusable

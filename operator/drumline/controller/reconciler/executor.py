@@ -114,6 +114,7 @@ class Executor:
         pods_of: returns the pods of a job in the cache.
         clock: seconds since the epoch.
         serves_one_node: tells a claim that several nodes cannot use at the same time.
+        default_class: returns the name of the cluster's default StorageClass, or ''.
     """
 
     def __init__(
@@ -129,8 +130,10 @@ class Executor:
         pods_of: Callable[[Job], Collection[PodFacts]],
         clock: Callable[[], float],
         serves_one_node: ServesOneNode = any_node,
+        default_class: Callable[[], str] = str,
     ) -> None:
         self._serves_one_node = serves_one_node
+        self._default_class = default_class
         self._pods_of = pods_of
         self._client = client
         self._agents = agents
@@ -209,7 +212,10 @@ class Executor:
         grows = is_true(job.status, ConditionType.RUNNING)  # its members use the claims already
         if memory.claims_generation != generation and not grows:
             unusable = await prepare_claims(
-                self._client, job, serves_one_node=self._serves_one_node
+                self._client,
+                job,
+                serves_one_node=self._serves_one_node,
+                default_class=self._default_class(),
             )
             if unusable is not None:
                 raise StartRefused(unusable)

@@ -162,6 +162,7 @@ class StartCheck:
             job,
             serves_one_node=self._serves_one_node,
             of_pods=claims_of(kind.pod for kind in kinds),
+            default_class=self._default_class(),
             binds=False,
         )
         if taken or claim is not None or not kinds:

@@ -87,21 +87,23 @@ def claim_names(job: Job) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-def pod_claim_classes(job: Job) -> tuple[tuple[str, str], ...]:
+def pod_claim_classes(job: Job, *, default: str) -> tuple[tuple[str, str], ...]:
     """Return volume and storage class of volumes whose claims are made for each pod.
 
-    Volumes without a named class are left out. The cluster's default class is known only from a
-    list of all classes, which the operator may not read.
+    Args:
+        job: the job.
+        default: the cluster's default class, or '' if it is not known. Then volumes without a
+            named class are left out.
     """
     # The bundled trainer has no volumes with a claim for each pod.
     template = job.spec.template
     volumes = (template.volumes if template is not None else None) or ()
     named = (
-        (volume.name, volume.ephemeral.volume_claim_template.spec.storage_class_name)
+        (volume.name, volume.ephemeral.volume_claim_template.spec.storage_class_name or default)
         for volume in volumes
         if volume.ephemeral is not None
     )
-    return tuple((volume, storage) for volume, storage in named if storage is not None)
+    return tuple((volume, storage) for volume, storage in named if storage)
 
 
 def pod_claim_trouble(

@@ -101,6 +101,77 @@ def test_other_volumes_restrict_nothing(
     assert decided(tmp_path, capsys, *objects, nodes=2)["verdict"] == "Placed"
 
 
+ZONE, REGION = "topology.kubernetes.io/zone", "topology.kubernetes.io/region"
+BETA_ZONE = "failure-domain.beta.kubernetes.io/zone"
+
+
+def in_zone(name: str, **labels: str) -> Json:
+    node = a_node(name)
+    zones = {f"topology.kubernetes.io/{key}": value for key, value in labels.items()}
+    return {**node, "metadata": {**node["metadata"], "labels": {**LABELS, **zones}}}
+
+
+def a_labelled_volume(labels: Json, *terms: Json) -> Json:
+    volume = a_volume(*terms)
+    return {**volume, "metadata": {"name": "pv-1", "labels": labels}}
+
+
+LABELS = a_node("n1")["metadata"]["labels"]
+ZONES = (in_zone("n1", zone="a", region="r"), in_zone("n2", zone="b", region="r"))
+
+
+@pytest.mark.parametrize(
+    ("volume", "nodes"),
+    [
+        (a_labelled_volume({ZONE: "b"}), {"n2"}),
+        (a_labelled_volume({BETA_ZONE: "b"}), {"n2"}),
+        (a_labelled_volume({ZONE: "b__c"}), {"n2"}),
+        (a_labelled_volume({ZONE: "b__a"}), {"n1", "n2"}),
+        (a_labelled_volume({ZONE: "b__"}), {"n1", "n2"}),
+        (a_labelled_volume({ZONE: "b", REGION: "other"}), set[str]()),
+        (a_labelled_volume({ZONE: "b"}, in_rack("r1")), {"n2"}),
+        (a_labelled_volume({ZONE: "b"}, in_rack("r9")), set[str]()),
+        (a_labelled_volume({ZONE: "b"}, {}), set[str]()),
+    ],
+    ids=["zone", "old label", "zones", "both", "broken", "region", "affinity", "apart", "none"],
+)
+def test_a_volume_with_zone_labels_is_used_in_its_zones(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], volume: Json, nodes: set[str]
+) -> None:
+    """kube-scheduler compares these labels, so volumes from before node affinity have them."""
+    answers = [
+        decided(tmp_path, capsys, *ZONES, volume, BOUND, nodes=pods)["verdict"] == "Placed"
+        for pods in (1, 2)
+    ]
+    assert answers == [len(nodes) >= pods for pods in (1, 2)]
+    if len(nodes) == 1:
+        assert set(decided(tmp_path, capsys, *ZONES, volume, BOUND)["nodes"]) == nodes
+
+
+def test_nodes_without_zones_can_use_every_labelled_volume(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    volume = a_labelled_volume({ZONE: "b"})
+    assert decided(tmp_path, capsys, volume, BOUND, nodes=2)["verdict"] == "Placed"
+
+
+@pytest.mark.parametrize("prefix", ["", "beta."])
+def test_a_volume_without_a_class_gets_the_default_class(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], prefix: str
+) -> None:
+    storage = a_storage_class("r2")
+    mark = {f"storageclass.{prefix}kubernetes.io/is-default-class": "true"}
+    default = {**storage, "metadata": {"name": "zonal", "annotations": mark}}
+    assert decided(tmp_path, capsys, default, a_claim())["nodes"] == ["n2"]
+    plain = decided(tmp_path, capsys, default, a_claim(storageClassName=""), nodes=2)
+    assert plain["verdict"] == "Placed", "an empty name means no class"
+    volume = {"spec": {"resources": {"requests": {"storage": "1Gi"}}}}
+    scratch = {"name": "d", "ephemeral": {"volumeClaimTemplate": volume}}
+    job = a_job("reads", nodes=1, template={**MOUNTED, "volumes": [scratch]})
+    rows = verdicts(capsys, "-f", written(tmp_path, *SITE, default, job))
+    assert rows["team/reads"]["nodes"] == ["n2"]
+
+
 @pytest.mark.parametrize(
     ("objects", "words"),
     [

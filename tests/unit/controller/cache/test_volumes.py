@@ -112,6 +112,15 @@ def test_a_class_restricts_claims_that_are_not_bound() -> None:
     assert names(cache) == []
 
 
+def test_a_new_default_class_restricts_claims_that_name_none() -> None:
+    cache, plain = VolumeCache(), StorageClassView(name="zonal", topologies=ZONE)
+    cache.on_storage_class(None, plain)
+    cache.on_claim(None, structs.replace(CLAIM, names_class=False, bound=False))
+    assert names(cache) == []
+    assert cache.on_storage_class(plain, structs.replace(plain, is_default=True))
+    assert names(cache) == ["storage class zonal of claim data"]
+
+
 def test_the_places_of_a_job_attach_its_volumes_before_its_pods_do() -> None:
     state = ClusterCache(nodes=NodeCache(clock=lambda: 0.0))
     state.on_pool(None, pool_view())

@@ -137,6 +137,15 @@ async def test_an_object_that_cannot_be_looked_for_refuses_no_start(
         assert isinstance(await check.refusal(with_status(job, failed)), StartDoubt)
 
 
+async def test_a_volume_without_a_class_needs_a_provisioner_in_the_default_class() -> None:
+    local = {"metadata": {"name": "local"}, "provisioner": "kubernetes.io/no-provisioner"}
+    waits = ("storageclasses", {**local, "volumeBindingMode": "WaitForFirstConsumer"})
+    job = starting(template=scratch())
+    refusal = await refusal_of(job, waits, default_class=lambda: "local")
+    assert not missing(refusal, "no claim of volume v", "local")
+    assert await refusal_of(job, waits) == "", "the default class is not known"
+
+
 def limit_range(bounds: Json, *, kind: str = "PersistentVolumeClaim") -> tuple[str, Json]:
     return named("limitranges", "small", spec={"limits": [{"type": kind, **bounds}]})
 
