@@ -12,10 +12,11 @@ from functools import lru_cache
 from typing import Any, Final, TypeVar
 
 import msgspec
+from msgspec import structs
 
 from drumline.kube.nesting import flattened
 from drumline.kube.placement import gate_of, pod_group_of
-from drumline.kube.pod_requests import bounded_requests, channel_claim
+from drumline.kube.pod_requests import bounded_requests, channel_claim, with_default_requests
 from drumline.kube.quantity import amount
 from drumline.kube.views import (
     ClaimView,
@@ -213,6 +214,10 @@ def _pod_view(wire_pod: builtin.PlacedPod) -> PodView:
         # Only pods with a deadline need the time, so the other 40,000 do not keep one.
         start_time=(status.start_time or "") if spec.active_deadline_seconds else "",
     )
+
+
+def _pod_manifest_view(wire_pod: builtin.PlacedPod) -> PodView:
+    return _pod_view(structs.replace(wire_pod, spec=with_default_requests(wire_pod.spec)))
 
 
 def _claims_of(metadata: Metadata, spec: builtin.PlacedPodSpec) -> tuple[str, ...]:
@@ -563,6 +568,8 @@ def _metadata_of(document: builtin.Identity) -> Metadata:
 
 
 pod = _decoder(builtin.PlacedPod, _pod_view)
+pod_manifest = _decoder(builtin.PlacedPod, _pod_manifest_view)
+"""A pod that no API server may have stored, with the server's default requests."""
 node = _decoder(builtin.Node, _node_view)
 namespace = _decoder(builtin.Namespace, _namespace_view)
 priority_class = _decoder(builtin.PriorityClass, _priority_class_view)

@@ -27,6 +27,7 @@ MAX_VALUES: Final = 1024
 """Most values of its expressions."""
 _OPERATORS: Final = frozenset({"In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"})
 _TOLERATION_OPERATORS: Final = frozenset({"", "Equal", "Exists", "Gt", "Lt"})
+_FIELDS: Final = frozenset({"metadata.name"})
 _EFFECTS: Final = frozenset({"", "NoSchedule", "PreferNoSchedule", "NoExecute"})
 _selector_decoder: Final = msgspec.json.Decoder(dict[str, str] | None)
 _affinity_decoder: Final = msgspec.json.Decoder(builtin.Affinity | None)
@@ -76,11 +77,16 @@ def gate_of(metadata: Metadata, spec: builtin.PlacedPodSpec) -> GateView | None:
     # Without our gate nothing below is needed, which is the case for almost all pods.
     if QUEUE_GATE not in gates:
         return None
+    # The server writes the priority into every pod. A manifest may have the class alone.
+    if spec.priority is None:
+        placement = placement_of_template(spec)
+    else:
+        placement = structs.replace(_placement(spec), priority=spec.priority)
     return GateView(
         created_time=metadata.creation_timestamp or "",
         # A pod with another gate cannot start yet, even after ours is removed.
         is_last=len(gates) == 1,
-        placement=structs.replace(_placement(spec), priority=spec.priority or 0),
+        placement=placement,
     )
 
 
@@ -107,7 +113,7 @@ def _placement(spec: builtin.PlacedPodSpec) -> PlacementView:
     terms = (node.required.node_selector_terms if node and node.required else None) or ()
     selector: dict[str, str] = _selector_decoder.decode(spec.node_selector) or {}
     tolerations = _tolerations_decoder.decode(spec.tolerations) or ()
-    expressions = [each for term in terms for each in term.match_expressions or ()]
+    expressions = [each for term in terms for each in _conditions(term)]
     values = sum(len(each.values or ()) for each in expressions)
     conditions = len(selector) + len(tolerations) + len(terms) + len(expressions)
     if conditions > MAX_CONDITIONS or values > MAX_VALUES:
@@ -117,9 +123,17 @@ def _placement(spec: builtin.PlacedPodSpec) -> PlacementView:
         )
     return PlacementView(
         node_selector=selector,
-        affinity=tuple(tuple(map(_expression, term.match_expressions or ())) for term in terms),
+        affinity=tuple(tuple(map(_expression, _conditions(term))) for term in terms),
         tolerations=tuple(map(_toleration, tolerations)),
     )
+
+
+def _conditions(term: builtin.PodNodeTerm) -> tuple[builtin.PodNodeExpression, ...]:
+    fields = term.match_fields or ()
+    for field in fields:
+        # The only field of a node that Kubernetes compares. No label of a node has this key.
+        _check("field of a node", field.key, known=_FIELDS)
+    return *(term.match_expressions or ()), *fields
 
 
 def _toleration(toleration: builtin.Toleration) -> builtin.Toleration:

@@ -12,7 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from itertools import islice
-from typing import Final
+from typing import Final, TypeVar
+
+from msgspec import structs
 
 from drumline.kube.quantity import CPU, amount
 from drumline_api.base import POD_CLAIM_CHANNEL, RESOURCE_CHANNEL
@@ -22,6 +24,7 @@ from drumline_api.objects.builtin import (
     PodSpec,
     PodStatus,
     Quantities,
+    ResourceRequirements,
 )
 from drumline_api.resource_names import is_gpu
 
@@ -36,6 +39,7 @@ Amounts = dict[str, int]
 _Texts = tuple[tuple[str, str | int], ...]
 _known: Final[dict[tuple[object, ...], Amounts]] = {}
 """Requests by the texts that they are made of: the pods of a gang, and of a sweep, are equal."""
+Spec = TypeVar("Spec", bound=PodSpec)
 _Part = Callable[[Container], Quantities | None]
 
 
@@ -228,6 +232,34 @@ def _with_taken(wanted: Amounts, taken: Amounts, *, infeasible: bool) -> Amounts
         return wanted | taken
     _raise_to(wanted, taken)
     return wanted
+
+
+def with_default_requests(spec: Spec) -> Spec:
+    """Return the spec with its pods' defaults: requests default to limits.
+
+    The API server writes these defaults into pods, not into templates (SetDefaults_Pod in
+    pkg/apis/core/v1/defaults.go).
+    """
+    defaulted = structs.replace(
+        spec,
+        containers=list(map(_with_requests, spec.containers)),
+        init_containers=list(map(_with_requests, spec.init_containers or ())),
+    )
+    if spec.resources is None:
+        return defaulted
+    # A limit of the pod becomes its request only where no container requests the resource.
+    asked = pod_requests(structs.replace(defaulted, resources=None, overhead=None))
+    limits = {name: n for name, n in (spec.resources.limits or {}).items() if name not in asked}
+    requests = {**limits, **(spec.resources.requests or {})}
+    resources = ResourceRequirements(requests=requests)
+    return structs.replace(defaulted, resources=resources)
+
+
+def _with_requests(container: Container) -> Container:
+    asked = container.resources
+    # The server copies a limit to a missing request only. A request that is set wins.
+    requests = {**(asked.limits or {}), **(asked.requests or {})}
+    return structs.replace(container, resources=ResourceRequirements(requests=requests))
 
 
 def channel_claim(status: PodStatus) -> str:

@@ -9,11 +9,10 @@ from datetime import datetime
 from typing import Final
 
 import msgspec
-from msgspec import structs
 
 from drumline.kube.codec import Undecodable, decoded
 from drumline.kube.placement import placement_of_template
-from drumline.kube.pod_requests import MOST_RESOURCES, pod_requests
+from drumline.kube.pod_requests import MOST_RESOURCES, pod_requests, with_default_requests
 from drumline.kube.workload_memory import own_texts
 from drumline.kube.workload_views import JobsView, ShapeView, WorkloadView
 from drumline_api.objects import builtin
@@ -140,7 +139,7 @@ def shape_of(
     """
     check_pods(pods)
     # Templates carry no defaults, so limits become requests here as they do in a pod.
-    requests = pod_requests(_defaulted(template))
+    requests = pod_requests(with_default_requests(template))
     if len(requests) > MOST_RESOURCES:
         raise ValueError(f"{len(requests)} resources of a pod: want at most {MOST_RESOURCES}")
     if min(requests.values(), default=0) < 0:
@@ -182,34 +181,6 @@ def check_pods(pods: int) -> None:
     """Raise ValueError for more pods than can wait, or fewer than none."""
     if not 0 <= pods <= MAX_PODS:
         raise ValueError(f"{pods} pods, but at most {MAX_PODS} are supported")
-
-
-def _defaulted(spec: builtin.PlacedPodSpec) -> builtin.PlacedPodSpec:
-    """Return the spec with its pods' defaults: requests default to limits.
-
-    The API server writes these defaults into pods, not into templates (SetDefaults_Pod in
-    pkg/apis/core/v1/defaults.go).
-    """
-    defaulted = structs.replace(
-        spec,
-        containers=list(map(_container, spec.containers)),
-        init_containers=list(map(_container, spec.init_containers or ())),
-    )
-    if spec.resources is None:
-        return defaulted
-    # A limit of the pod becomes its request only where no container requests the resource.
-    asked = pod_requests(structs.replace(defaulted, resources=None, overhead=None))
-    limits = {name: n for name, n in (spec.resources.limits or {}).items() if name not in asked}
-    requests = {**limits, **(spec.resources.requests or {})}
-    resources = builtin.ResourceRequirements(requests=requests)
-    return structs.replace(defaulted, resources=resources)
-
-
-def _container(container: builtin.Container) -> builtin.Container:
-    asked = container.resources
-    # The server copies a limit to a missing request only. A request that is set wins.
-    requests = {**(asked.limits or {}), **(asked.requests or {})}
-    return structs.replace(container, resources=builtin.ResourceRequirements(requests=requests))
 
 
 def _view(

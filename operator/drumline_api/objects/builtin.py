@@ -72,9 +72,11 @@ class PodNodeExpression(ObjectPart, frozen=True):
 
 
 class PodNodeTerm(ObjectPart, frozen=True):
-    """One term of node affinity; `matchFields` name single nodes and are not read."""
+    """One term of node affinity; `matchFields` compares the node's name."""
 
+    # Labels and fields are separate lists in the API, and both must match.
     match_expressions: list[PodNodeExpression] | None = None
+    match_fields: list[PodNodeExpression] | None = None
 
 
 class PodNodeTerms(ObjectPart, frozen=True):

@@ -6,18 +6,10 @@ from drumline_api.objects import builtin
 from drumline_api.objects.base import Metadata, ObjectPart
 
 
-class VolumeNodeTerm(ObjectPart, frozen=True):
-    """One term of a volume's node affinity; `matchFields` compares the node's name."""
-
-    # Labels and fields are separate lists in the API, and both must match.
-    match_expressions: list[builtin.PodNodeExpression] | None = None
-    match_fields: list[builtin.PodNodeExpression] | None = None
-
-
 class VolumeNodeTerms(ObjectPart, frozen=True):
     """The nodes from which a volume can be mounted: all conditions of at least one term."""
 
-    node_selector_terms: list[VolumeNodeTerm] | None = None
+    node_selector_terms: list[builtin.PodNodeTerm] | None = None
 
 
 class VolumeNodeAffinity(ObjectPart, frozen=True):

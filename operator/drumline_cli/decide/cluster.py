@@ -188,7 +188,7 @@ def read(
             continue
         try:
             if _asks_for_nodes(manifest):
-                placeholders.append(_decoded(manifest, codec.pod))
+                placeholders.append(_decoded(manifest, codec.pod_manifest))
             _TAKE[manifest.kind](state, manifest)
             if manifest.kind == TrainingJob.KIND:
                 read_jobs[id(manifest)] = manifest
@@ -461,7 +461,7 @@ def _node(state: ClusterCache, manifest: ManifestDocument) -> None:
 
 
 def _pod(state: ClusterCache, manifest: ManifestDocument) -> None:
-    state.on_pod(None, _decoded(manifest, codec.pod))
+    state.on_pod(None, _decoded(manifest, codec.pod_manifest))
 
 
 def _priority_class(state: ClusterCache, manifest: ManifestDocument) -> None:

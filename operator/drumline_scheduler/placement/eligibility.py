@@ -7,6 +7,7 @@ in the order of `Ineligibility`, so the counts in a message add up to the inelig
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -50,6 +51,11 @@ QUARANTINE: Final = "drumline.dev/quarantined"
 
 Only the platform's own jobs get this toleration.
 """
+NODE_NAME: Final = "metadata.name"
+"""Key of a requirement that compares the node's name, as `matchFields` does."""
+_INTEGER: Final = re.compile(r"[+-]?[0-9]{1,63}")
+"""Integers that Kubernetes parses. Python accepts underscores and other digits too."""
+_MAX_INTEGER: Final = 2**63 - 1
 _HARD: Final = frozenset({TaintEffect.NO_SCHEDULE, TaintEffect.NO_EXECUTE})
 
 
@@ -86,12 +92,12 @@ class LabelTable:
 
     def holding(self, name: str) -> Mapping[str, int]:
         """Return the nodes with a label, by its value."""
-        if name not in self._names:
+        if name not in self._names and name != NODE_NAME:
             return {}
         if name not in self._holding:
             ordinals: dict[str, list[int]] = defaultdict(list)
             for ordinal, node in enumerate(self._nodes):
-                value = node.labels.get(name)
+                value = node.name if name == NODE_NAME else node.labels.get(name)
                 if value is not None:
                     ordinals[value].append(ordinal)
             self._holding[name] = {
@@ -204,7 +210,7 @@ class NodeFilter:
         if labels is None:
             if any(node.labels.get(name) != value for name, value in self.selector):
                 return Ineligibility.SELECTOR
-            if self.affinity and not any(_meets(node.labels, term) for term in self.affinity):
+            if self.affinity and not _meets_any(node, self.affinity):
                 return Ineligibility.AFFINITY
         elif not labels.selected >> ordinal & 1:
             return Ineligibility.SELECTOR
@@ -250,16 +256,8 @@ class NodeFilter:
 
     def unreachable(self, node: Node) -> str:
         """Return the first volume that cannot be used from a node; '' if all can."""
-        # Affinity of a local volume may name its node. `metadata.name` is that field's key.
-        names = {**node.labels, "metadata.name": node.name}
-        return next(
-            (
-                volume.name
-                for volume in self.volumes
-                if volume.terms and not any(_meets(names, term) for term in volume.terms)
-            ),
-            "",
-        )
+        restricting = (volume for volume in self.volumes if volume.terms)
+        return next((each.name for each in restricting if not _meets_any(node, each.terms)), "")
 
     def volumes_apart(self, nodes: Sequence[Node]) -> tuple[str, ...]:
         """Return the volumes that restrict nodes, if each has its nodes but none reaches all."""
@@ -321,6 +319,12 @@ def node_filter_of(gang: Gang) -> NodeFilter:
     )
 
 
+def _meets_any(node: Node, terms: Iterable[tuple[NodeRequirement, ...]]) -> bool:
+    """Return whether all requirements of a term hold."""
+    labels = {**node.labels, NODE_NAME: node.name}
+    return any(_meets(labels, term) for term in terms)
+
+
 def _meets(labels: Mapping[str, str], term: tuple[NodeRequirement, ...]) -> bool:
     """Return whether all requirements hold. A term without requirements never holds (core/v1)."""
     # A loop, because generators take most of the time: there may be many short terms.
@@ -354,7 +358,7 @@ def _compares(value: str | None, requirement: NodeRequirement) -> bool:
 
 
 def _integer(text: str) -> int | None:
-    try:
-        return int(text)
-    except ValueError:
+    if _INTEGER.fullmatch(text) is None:
         return None
+    number = int(text)
+    return number if -_MAX_INTEGER - 1 <= number <= _MAX_INTEGER else None

@@ -77,6 +77,70 @@ def test_an_operator_that_admits_nothing_or_nobody_is_told_so(
     assert verdicts(capsys, "-f", file)["team/jobs/other"]["reason"] == "QueueNotFound"
 
 
+def only_on(*nodes: str, key: str = "metadata.name") -> Json:
+    fields = [{"key": key, "operator": "In", "values": list(nodes)}]
+    terms = {"nodeSelectorTerms": [{"matchFields": fields}]}
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+
+
+@pytest.mark.parametrize(("node", "verdict"), [("n1", "Waits"), ("n2", "Admitted")])
+def test_a_pod_that_names_its_node_waits_for_that_node(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], node: str, verdict: str
+) -> None:
+    waiting = a_gated_pod("notebook")
+    waiting["spec"]["affinity"] = only_on(node)
+    full = a_pod("other", on="n1", limits={"nvidia.com/gpu": "8"})
+    file = written(tmp_path, a_node("n1"), a_node("n2"), a_pool(), a_queue(), full, waiting)
+    assert verdicts(capsys, "-f", file)["team/pods/notebook"]["verdict"] == verdict
+    waiting["spec"]["affinity"] = only_on(node, key="gpu")
+    file = written(tmp_path, a_node("n1"), a_pool(), a_queue(), waiting)
+    assert not missing(run(capsys, "decide", "-f", file)[1], "'gpu' is no field of a node")
+
+
+def a_pod(name: str, *, on: str, **resources: Json) -> Json:
+    spec = {"nodeName": on, "containers": [{"name": "main", "resources": resources}]}
+    metadata = {"name": name, "namespace": "team"}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+@pytest.mark.parametrize(
+    ("limits", "requests", "node"),
+    [
+        ({"nvidia.com/gpu": "8"}, {}, "n2"),
+        ({"memory": "1Ti"}, {}, "n2"),
+        ({"memory": "1Ti"}, {"memory": "1Gi"}, "n1"),
+    ],
+)
+def test_a_pod_that_was_never_applied_requests_what_it_limits(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    limits: Json,
+    requests: Json,
+    node: str,
+) -> None:
+    """The API server writes the requests into each pod that it stores."""
+    resources = {"limits": limits, "requests": requests}
+    whole = a_pod("other", on="n1")
+    whole["spec"]["resources"] = resources
+    job = a_job("job", nodes=1, resources={"memory": "500Gi"})
+    for pod in (a_pod("other", on="n1", **resources), whole):
+        file = written(tmp_path, a_node("n1"), a_node("n2"), a_pool(), a_queue(), pod, job)
+        assert verdicts(capsys, "-f", file)["team/job"]["nodes"] == [node]
+
+
+def test_a_gated_pod_that_was_never_applied_has_the_priority_of_its_class(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    site = (a_node("n1"), a_pool(), a_queue(8), a_class("high", 5))
+    waiting = a_gated_pod("notebook")
+    waiting["spec"]["priorityClassName"] = "high"
+    file = written(tmp_path, *site, waiting, a_job("job", nodes=1))
+    assert verdicts(capsys, "-f", file)["team/pods/notebook"]["verdict"] == "Admitted"
+    waiting["spec"]["priorityClassName"] = "unknown"
+    file = written(tmp_path, *site, waiting)
+    assert "PriorityClassNotFound" in run(capsys, "decide", "-f", file)[1]
+
+
 def a_suspended_ray_cluster(name: str) -> Json:
     return {
         "apiVersion": "ray.io/v1",

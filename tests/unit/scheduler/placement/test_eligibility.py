@@ -17,7 +17,12 @@ from drumline_scheduler import (
     Toleration,
     TolerationOperator,
 )
-from drumline_scheduler.placement.eligibility import Ineligibility, LabelTable, node_filter_of
+from drumline_scheduler.placement.eligibility import (
+    NODE_NAME,
+    Ineligibility,
+    LabelTable,
+    node_filter_of,
+)
 from tests.texts import missing
 from tests.unit.scheduler.builders import cluster, gang, node, run
 
@@ -109,6 +114,12 @@ def test_no_toleration_overrides_a_cordon() -> None:
         (NodeOperator.GREATER_THAN, ("7",), set[str]()),
         (NodeOperator.LESS_THAN, ("8",), {"7"}),
         (NodeOperator.LESS_THAN, ("x",), set[str]()),
+        (NodeOperator.GREATER_THAN, ("1_0",), set[str]()),
+        (NodeOperator.LESS_THAN, ("٩",), set[str]()),
+        (NodeOperator.LESS_THAN, (" 8",), set[str]()),
+        (NodeOperator.LESS_THAN, (str(2**63 - 1),), {"7"}),
+        (NodeOperator.LESS_THAN, (str(2**63),), set[str]()),
+        (NodeOperator.GREATER_THAN, ("9" * 5000,), set[str]()),
     ],
 )
 def test_a_required_affinity_compares_labels_as_kubernetes_does(
@@ -126,7 +137,7 @@ def test_a_required_affinity_compares_labels_as_kubernetes_does(
 @pytest.mark.parametrize("seed", range(40))
 def test_a_table_of_labels_gives_the_reasons_of_single_nodes(seed: int) -> None:
     dice = Random(seed)
-    names, values = ["a", "b", "c"], ["", "x", "7", "07", "-3", "12"]
+    names, values = ["a", "b", "c"], ["", "x", "7", "07", "-3", "12", "n1", "1_2"]
 
     def labels() -> dict[str, str]:
         return {name: dice.choice(values) for name in dice.sample(names, dice.randint(0, 3))}
@@ -134,7 +145,8 @@ def test_a_table_of_labels_gives_the_reasons_of_single_nodes(seed: int) -> None:
     def requirement() -> NodeRequirement:
         operator = dice.choice(list(NodeOperator))
         some = tuple(dice.choices(values, k=dice.randint(0, 3)))
-        return NodeRequirement(key=dice.choice([*names, "none"]), operator=operator, values=some)
+        key = dice.choice([*names, "none", NODE_NAME])
+        return NodeRequirement(key=key, operator=operator, values=some)
 
     nodes = [
         node(f"n{i}", labels=labels(), ready=dice.random() < 0.8, taints=dice.choice([(), (SPOT,)]))
@@ -156,6 +168,16 @@ def test_a_table_of_labels_gives_the_reasons_of_single_nodes(seed: int) -> None:
         node_filter.ineligibility(each, labels=known, ordinal=i) for i, each in enumerate(nodes)
     ]
     assert node_filter.eligible(nodes, table=table) == [why is None for why in alone]
+
+
+@pytest.mark.parametrize(
+    ("operator", "allowed"),
+    [(NodeOperator.IN, [True, False]), (NodeOperator.NOT_IN, [False, True])],
+)
+def test_a_requirement_may_name_a_node(operator: NodeOperator, allowed: list[bool]) -> None:
+    requirement = NodeRequirement(key=NODE_NAME, operator=operator, values=("a",))
+    named = node_filter_of(gang("g", affinity=((requirement,),)))
+    assert named.eligible([node("a"), node("b", labels={"name": "a"})]) == allowed
 
 
 def test_one_term_of_an_affinity_is_enough_and_all_its_requirements_are_needed() -> None:
