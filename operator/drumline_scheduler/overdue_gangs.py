@@ -6,8 +6,8 @@ The projected view keeps it, nothing is nominated on its slots, and a move to ot
 cancelled. Its queue pays for it, and its nodes stay full. No phase of the cycle evicts, repairs or
 moves it.
 
-A foreign pod that was admitted has places before a scheduler binds it. If none does in time, its
-queue still pays, and its places are free for others.
+Foreign pods that were admitted have places before a controller creates them and a scheduler binds
+them. If that takes too long, their queue still pays, and their places are free for others.
 
 Example: V must leave by t=300 for P, and P's slots are nominated. At t=420 V still runs. P then has
 no slots and is decided anew. It may get free slots or other victims.

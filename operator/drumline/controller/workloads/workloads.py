@@ -93,6 +93,13 @@ class _Part:
     pods: Mapping[str, tuple[PodView, ...]]
 
 
+class _Kept(NamedTuple):
+    """Number of pods that are not bound, and since when none of them was."""
+
+    pods: int
+    since: float
+
+
 class _Converted(NamedTuple):
     """The gangs of a waiting workload, and what they were made of."""
 
@@ -141,8 +148,8 @@ class Workloads:
         self._deferred: dict[str, str] = {}
         """Reason, by uid of a workload that is not decided for a while. '' for a moment."""
         self._held: dict[str, Admitted] = {}
-        self._released_at: dict[str, float] = {}
-        """Time at which an unbound pod was first seen without its gate, by uid."""
+        self._kept: dict[str, _Kept] = {}
+        """Unbound pods, by uid of the pod, or by uid of the workload and name of the shape."""
         self._waiting: tuple[WorkloadInLine, ...] = ()
         """Waiting workloads as of the last cycle in scheduling order, then those without a gang."""
 
@@ -232,7 +239,8 @@ class Workloads:
     def held(self, *, now: float) -> Iterable[Admitted]:
         """Return the admitted unbound pods, which are charged and counted at their places.
 
-        A pod whose gate is gone should be bound soon. It counts at its place for a while only.
+        They should be created and bound soon. They count at their places for a while only: the API
+        server may refuse them, their controller or scheduler may be gone.
         """
         # A decision and its write must not count twice, so assumed ones are taken out of the
         # caches' part.
@@ -248,10 +256,18 @@ class Workloads:
             for pod, places in group.admitted
             if pod.uid not in assumed
         ]
-        released = {pod.uid for _, pod, _ in admitted if pod.gate is None}
-        self._released_at = {uid: self._released_at.get(uid, now) for uid in released}
+        unbound = {
+            f"{each.workload.uid}/{each.shape.name}": each
+            for each in self._suspended.unbound(is_open=self._is_open)
+            if each.workload.uid not in resumed
+        }
+        counts = {pod.uid: 1 for _, pod, _ in admitted}
+        counts.update((key, each.pods) for key, each in unbound.items())
+        self._kept = {
+            key: _kept(pods, before=self._kept.get(key), now=now) for key, pods in counts.items()
+        }
         holds = [
-            self._held_by_pod(group, pod, places=places, bound_by=self._released_at.get(pod.uid))
+            self._held_by_pod(group, pod, places=places, bound_by=self._kept[pod.uid].since)
             for group, pod, places in admitted
         ]
         holds += [
@@ -259,9 +275,14 @@ class Workloads:
             for part, places in self._assumed.values()
         ]
         holds += [
-            self._unbound(each.workload, each.shape, each.places, pods=each.pods)
-            for each in self._suspended.unbound(is_open=self._is_open)
-            if each.workload.uid not in resumed
+            self._unbound(
+                each.workload,
+                each.shape,
+                each.places,
+                pods=each.pods,
+                bound_by=self._kept[key].since,
+            )
+            for key, each in unbound.items()
         ]
         self._held = unchanged([each for each in holds if each is not None], before=self._held)
         return self._held.values()
@@ -419,25 +440,38 @@ class Workloads:
                 yield _Part(workload=workload, shape=shape, gang=gang, pods=pods)
 
     def _held_by_pod(
-        self, group: PodGroup, pod: PodView, *, places: PlacesFound, bound_by: float | None
+        self, group: PodGroup, pod: PodView, *, places: PlacesFound, bound_by: float
     ) -> Admitted | None:
         placement = pod.gate.placement if pod.gate else PlacementView()
         shape = Shape(name=pod.name, pods=1, requests=pod.requests, placement=placement)
         workload = replace(_empty_workload(group), queue=pod.labels[LABEL_QUEUE])
-        held = self._unbound(workload, shape, places, pods=1)
-        return held and replace(held, leaves_by=bound_by)
+        return self._unbound(workload, shape, places, pods=1, bound_by=bound_by)
 
     def _unbound(
-        self, workload: ForeignWorkload, shape: Shape, places: PlacesFound, *, pods: int
+        self,
+        workload: ForeignWorkload,
+        shape: Shape,
+        places: PlacesFound,
+        *,
+        pods: int,
+        bound_by: float | None = None,
     ) -> Admitted | None:
         pool = self._pools.get(places.pool)
         if pool is None or not self._is_open(workload):
             return None
-        return held_places(workload, shape, places=places, pool=pool, pods=pods)
+        held = held_places(workload, shape, places=places, pool=pool, pods=pods)
+        return held and replace(held, leaves_by=bound_by)
 
     def _is_open(self, workload: ForeignWorkload) -> bool:
         queue = self._queues.get(workload.queue)
         return queue is not None and self._namespaces.is_open(queue, workload.regarding.namespace)
+
+
+def _kept(pods: int, *, before: _Kept | None, now: float) -> _Kept:
+    """Return since when these pods are awaited. A pod that was bound starts the time again."""
+    if before is None or pods < before.pods:
+        return _Kept(pods, now)
+    return _Kept(pods, before.since)
 
 
 def _placed_workload(parts: list[tuple[_Part, PlacesFound]]) -> PlacedWorkload:

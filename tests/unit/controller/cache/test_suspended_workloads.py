@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -31,6 +32,7 @@ from drumline_scheduler.model import NodeOperator, NodeRequirement, Policy
 from tests.unit.controller.views import priority_view, queue_view
 from tests.unit.controller.workload_bodies import QUEUE, a_job, a_job_set, job_set_of, view
 from tests.unit.controller.workload_state import NOW, held_gpus, two_nodes, workloads
+from tests.unit.scheduler.builders import gang
 
 GATE = GateView(created_time="", is_last=True, placement=PlacementView())
 MARK = '{"":{"pool":"h100","nodes":{"node-0":1}}}'
@@ -65,6 +67,43 @@ def pod(name: str, *, accepted: bool = True, **rest: Any) -> PodView:
         phase=PodPhase.RUNNING if accepted else PodPhase.PENDING,
         **rest,
     )
+
+
+def a_resumed_job(*, pods: int) -> WorkloadView:
+    mark = json.dumps({"": {"pool": "h100", "nodes": {"node-0": pods}}})
+    return structs.replace(
+        view(a_job(parallelism=pods)), suspended=False, annotations={ANNOTATION_ADMITTED: mark}
+    )
+
+
+def test_pods_that_nobody_creates_keep_their_places_for_a_while_only(state: ClusterCache) -> None:
+    """A ResourceQuota may refuse them, or no controller runs."""
+    state.on_workload(JOBS, None, a_resumed_job(pods=2))
+
+    def free(now: float) -> list[bool]:
+        """Whether two jobs of a node each find places, and the queue still pays."""
+        snapshot = state.scheduling.snapshot(now=now)
+        roomy = tuple(replace(queue, nominal={"h100": 24}) for queue in snapshot.queues)
+        waits = tuple(gang(name, gpus=8, queue="research") for name in "ab")
+        cycle_input = CycleInput(
+            snapshot=replace(snapshot, queues=roomy),
+            pending=waits,
+            policy=Policy(overdue_seconds=120.0),
+            now=now,
+        )
+        return [len(decide(cycle_input).placed) == 2, held_gpus(state) == 8]
+
+    assert [free(now) for now in (NOW, NOW + 119, NOW + 120)] == [
+        [False, True],
+        [False, True],
+        [True, True],
+    ]
+    first = pod("a", node_name="node-0")
+    state.on_pod(None, first)
+    assert free(NOW + 130) == [False, True], "a pod came, so the other is awaited again"
+    state.on_pod(first, None)
+    assert free(NOW + 131) == [False, True]
+    assert free(NOW + 250) == [True, True]
 
 
 def test_a_job_is_let_go_whole_and_charged_until_each_of_its_pods_is(state: ClusterCache) -> None:

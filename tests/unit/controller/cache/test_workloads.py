@@ -92,9 +92,14 @@ def test_a_pod_waits_in_one_line_with_the_jobs_and_holds_quota_from_its_admissio
     assert held_gpus(state) == 0
 
 
-def test_a_pod_without_its_gate_keeps_its_place_for_a_while_only(state: ClusterCache) -> None:
-    pod = released(gated("notebook", gpus=8))
-    state.on_pod(None, pod)
+@pytest.mark.parametrize("keeps_gate", [False, True])
+def test_an_admitted_pod_keeps_its_place_for_a_while_only(
+    state: ClusterCache, *, keeps_gate: bool
+) -> None:
+    """No scheduler may bind it, and a webhook may refuse to take its gate away."""
+    pod = gated("notebook", gpus=8)
+    admitted = released(pod)
+    state.on_pod(None, structs.replace(admitted, gate=pod.gate) if keeps_gate else admitted)
     rest = job_view("rest", nodes=1, gpusPerNode=8)
     state.on_job(None, rest)
     state.on_job(None, job_view("more", uid="2", nodes=1, gpusPerNode=8))
