@@ -10,17 +10,19 @@ kube-scheduler would give the place to the pod that its owner creates instead, w
 evicted in turn.
 
 A pod of an admitted Job, or another kind, takes the others along: the whole workload is suspended
-again. A group of pods (`PodView.group`) leaves whole or not at all. Its budgets must let all its
-pods go, and a dry run must admit each eviction, before the first pod is evicted.
+again. A group of pods (`PodView.group`) leaves whole or not at all. If several pods must leave, their
+budgets must let all of them go, and a dry run must admit each eviction, before the first pod is
+evicted. Otherwise one pod would leave in vain beside another that stays.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from itertools import chain
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -43,6 +45,15 @@ MAX_STAYS_SECONDS: Final = 3600.0
 MAX_REFUSED: Final = 1000
 """Most jobs whose refusals are remembered."""
 _budget_decoder: Final = msgspec.json.Decoder(builtin.DisruptionBudget)
+
+
+class _Budget(NamedTuple):
+    """A PodDisruptionBudget: how many of its pods may go."""
+
+    name: str
+    allowed: int
+    pods: frozenset[tuple[str, str]]
+    """Namespace and name of the pods that it selects."""
 
 
 class ForeignEvictions:
@@ -86,14 +97,14 @@ class ForeignEvictions:
         for a preemption that a budget forbids. If one stays, the next cycle decides again about
         everything.
         """
-        # Phase 1: check groups before the first pod leaves. If one stays, all others stay, too.
+        # Phase 1: check all before the first pod leaves. If one stays, all others stay, too.
         groups = [pods for victim in preemption.victims if (pods := self._pods_of(victim))]
         why_not, staying = self._why_not(preemption), list[ForeignPod]()
-        for group in groups:
-            why = "" if why_not or len(group) == 1 else await self._why_group_stays(group)
+        whys = [""] * len(groups) if why_not else await self._why_stay(groups)
+        for group, why in zip(groups, whys, strict=True):
             if why:
                 pod_key = f"{group[0].namespace}/{group[0].name}"
-                log.warning("foreign_group_stays", pod=pod_key, job=preemption.key, why=why)
+                log.warning("foreign_pods_stay", pod=pod_key, job=preemption.key, why=why)
                 staying += group
         # Phase 2: evict all at once. One that fails does not bring the others back.
         if not staying:
@@ -119,14 +130,39 @@ class ForeignEvictions:
         single = foreign_pod_of(victim.key, victim.uid)
         return (single,) if single is not None else tuple(self._members(victim.uid))
 
-    async def _why_group_stays(self, group: Sequence[ForeignPod]) -> str:
-        """Return why a group could not leave whole, or ''."""
-        if self._workloads and any(self._workloads.resumed_with(pod.uid) for pod in group):
-            return ""  # one write suspends all of it
+    async def _why_stay(self, groups: Sequence[Sequence[ForeignPod]]) -> list[str]:
+        """Return for each group why it could not leave beside the others, or ''.
+
+        A single pod with nobody beside it is evicted without this check. A workload is suspended
+        whole by one write, so its pods are not evicted.
+        """
+        if sum(map(len, groups)) < 2:
+            return [""] * len(groups)
+        evicted = [() if self._is_resumed(group) else group for group in groups]
         try:
-            if why := await self._exceeded_budget(group):
-                return why
-            for pod in group:
+            budgets = await self._budgets_of(list(chain.from_iterable(evicted)))
+            # A dry run counts each pod alone, so it does not notice a budget for some of them.
+            exceeded = _exceeded(evicted, budgets)
+            rehearsed = await asyncio.gather(
+                *(
+                    self._rehearse(() if why else own)
+                    for own, why in zip(evicted, exceeded, strict=True)
+                )
+            )
+        except NotLeader:
+            raise
+        except KubeError as error:
+            return [str(error)] * len(groups)
+        return [why or refused for why, refused in zip(exceeded, rehearsed, strict=True)]
+
+    def _is_resumed(self, group: Iterable[ForeignPod]) -> bool:
+        workloads = self._workloads
+        return workloads is not None and any(workloads.resumed_with(pod.uid) for pod in group)
+
+    async def _rehearse(self, group: Iterable[ForeignPod]) -> str:
+        """Return why the API server would refuse to evict a pod of the group, or ''."""
+        for pod in group:
+            try:
                 with suppress(NotFound, Conflict):
                     await writes.evict(
                         self._client,
@@ -135,33 +171,29 @@ class ForeignEvictions:
                         uid=pod.uid,
                         dry_run=True,
                     )
-        except NotLeader:
-            raise
-        except KubeError as error:
-            return str(error)
+            except NotLeader:
+                raise
+            except KubeError as error:
+                return str(error)
         return ""
 
-    async def _exceeded_budget(self, group: Sequence[ForeignPod]) -> str:
-        """Return the PodDisruptionBudget that does not let all pods of a group go, or ''.
-
-        A dry run counts each pod alone, so it does not notice a budget for some of them.
-        """
-        namespace, names = group[0].namespace, {pod.name for pod in group}
-        for raw in await reads.list_all(self._client, POD_DISRUPTION_BUDGETS, namespace=namespace):
-            budget = codec.decoded(_budget_decoder, raw)
-            selector, allowed = budget.spec.selector, budget.status.disruptions_allowed
-            if selector is None or allowed >= len(group):
-                continue
-            selected = await reads.list_all(
-                self._client, PODS, namespace=namespace, label_selector=str(selector)
-            )
-            concerned = len(names & {codec.identity(pod).name for pod in selected})
-            if concerned > allowed:
-                return (
-                    f"PodDisruptionBudget {budget.metadata.name} lets {allowed} of the"
-                    f" {concerned} pods of the group go"
+    async def _budgets_of(self, pods: Collection[ForeignPod]) -> list[_Budget]:
+        """Return the PodDisruptionBudgets that may not let all these pods go."""
+        budgets: list[_Budget] = []
+        for namespace, count in Counter(pod.namespace for pod in pods).items():
+            for raw in await reads.list_all(
+                self._client, POD_DISRUPTION_BUDGETS, namespace=namespace
+            ):
+                stored = codec.decoded(_budget_decoder, raw)
+                selector, allowed = stored.spec.selector, stored.status.disruptions_allowed
+                if selector is None or allowed >= count:
+                    continue
+                selected = await reads.list_all(
+                    self._client, PODS, namespace=namespace, label_selector=str(selector)
                 )
-        return ""
+                names = frozenset((namespace, codec.identity(pod).name) for pod in selected)
+                budgets.append(_Budget(stored.metadata.name, allowed, names))
+        return budgets
 
     def _why_not(self, preemption: Preemption) -> str:
         """Return why no pod is evicted for a preemption, or ''."""
@@ -193,3 +225,24 @@ class ForeignEvictions:
             return False
         log.info("foreign_pod_evicted", pod=pod_key, by=preemption.key)
         return True
+
+
+def _exceeded(groups: Sequence[Collection[ForeignPod]], budgets: Iterable[_Budget]) -> list[str]:
+    """Return for each group the budget that does not let it go after those before it, or ''."""
+    names = [frozenset((pod.namespace, pod.name) for pod in group) for group in groups]
+    everyone = frozenset[tuple[str, str]]().union(*names)
+    # A dry run answers for a budget of one pod alone, and knows pods that no budget protects.
+    left = {each: each.allowed for each in budgets if len(everyone & each.pods) > 1}
+    whys: list[str] = []
+    for group in names:
+        going = {budget: len(group & budget.pods) for budget in left}
+        short = next((budget for budget, count in going.items() if count > left[budget]), None)
+        whys.append(
+            f"PodDisruptionBudget {short.name} lets {left[short]} more of its pods go, not"
+            f" {going[short]}"
+            if short is not None
+            else ""
+        )
+        if short is None:
+            left = {budget: left[budget] - count for budget, count in going.items()}
+    return whys

@@ -148,7 +148,7 @@ async def test_a_pod_that_stays_is_asked_once_and_is_no_victim_for_a_while(
 ) -> None:
     site.answers["chat-1"] = code
     assert not await site.evictions.evict(preemption("chat-1", "chat-2"), now=NOW)
-    assert len(site.asked) == 2
+    assert site.asked == [], "chat-2 would leave in vain"
     assert site.stay == {"uid-chat-1": NOW + STAYS_SECONDS}
     for _ in range(9):
         assert not await site.evictions.evict(preemption("chat-1"), now=NOW)
@@ -267,7 +267,7 @@ def a_budget(*, allowed: int, selector: dict[str, Any] | None = None) -> dict[st
 
 async def test_a_group_is_evicted_as_a_whole_after_a_dry_run_of_all_its_pods(site: Site) -> None:
     assert await site.evictions.evict(for_group(site, "r-0", "r-1", "r-2"), now=NOW)
-    assert site.rehearsed == ["r-0", "r-1", "r-2"]
+    assert sorted(site.rehearsed) == ["chat", "r-0", "r-1", "r-2"]
     assert {each["metadata"]["name"] for each in site.asked} == {"chat", "r-0", "r-1", "r-2"}
 
 
@@ -282,8 +282,19 @@ async def test_a_group_leaves_only_if_its_budgets_let_all_of_it_go(
     site.budgets, site.selected = [a_budget(allowed=allowed)], selected
     assert await site.evictions.evict(for_group(site, "r-0", "r-1", "r-2"), now=NOW) is leaves
     if not leaves:
-        assert (site.asked, site.rehearsed) == ([], [])
+        assert (site.asked, site.rehearsed) == ([], ["chat"])
         assert site.stay.keys() == {"uid-r-0", "uid-r-1", "uid-r-2"}
+
+
+@pytest.mark.parametrize(("allowed", "stays"), [(0, {"a", "b"}), (1, {"b"}), (2, set[str]())])
+async def test_single_pods_of_one_budget_leave_together_or_not_at_all(
+    site: Site, allowed: int, stays: set[str]
+) -> None:
+    """A dry run counts each of them alone. The first one would leave in vain."""
+    site.budgets, site.selected = [a_budget(allowed=allowed)], ["a", "b"]
+    assert await site.evictions.evict(preemption("a", "b", "chat"), now=NOW) is (not stays)
+    assert len(site.asked) == (0 if stays else 3)
+    assert site.stay.keys() == {f"uid-{name}" for name in stays}
 
 
 async def test_a_group_of_which_one_pod_may_not_be_evicted_stays_whole(site: Site) -> None:
