@@ -10,9 +10,9 @@ kube-scheduler would give the place to the pod that its owner creates instead, w
 evicted in turn.
 
 A pod of an admitted Job, or another kind, takes the others along: the whole workload is suspended
-again. A group of pods (`PodView.group`) leaves whole or not at all. If several pods must leave, their
-budgets must let all of them go, and a dry run must admit each eviction, before the first pod is
-evicted. Otherwise one pod would leave in vain beside another that stays.
+again. A group of pods (`PodView.group`) leaves whole or not at all. If several pods must leave,
+their budgets must let all of them go, and a dry run must admit each eviction, before the first pod
+is evicted. Otherwise one pod would leave in vain beside another that stays.
 """
 
 from __future__ import annotations
