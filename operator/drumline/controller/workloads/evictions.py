@@ -133,7 +133,7 @@ class ForeignEvictions:
     async def _why_stay(self, groups: Sequence[Sequence[ForeignPod]]) -> list[str]:
         """Return for each group why it could not leave beside the others, or ''.
 
-        A single pod with nobody beside it is evicted without this check. A workload is suspended
+        A pod that leaves alone is evicted without this check. A workload is suspended
         whole by one write, so its pods are not evicted.
         """
         if sum(map(len, groups)) < 2:
