@@ -12,11 +12,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final, cast
 
 import yaml
 
+from drumline.kube.yaml_bounds import MANIFESTS, excess
 from drumline_cli.errors import BadInput
 from drumline_contract import plain
 
@@ -71,7 +73,7 @@ class ManifestDocument:
         # An object from an argument has no file, so the error names no line.
         if self.find is None:
             return BadInput(f"{self.file}: {plain(problem)}")
-        return BadInput(f"{self.file}, line {line_of(self.find(), path)}: {plain(problem)}")
+        return BadInput(f"{_place(self.file, self.find, path)}: {plain(problem)}")
 
 
 def read_manifests(names: Sequence[str]) -> list[ManifestDocument]:
@@ -100,6 +102,8 @@ def line_of(node: yaml.Node, path: str) -> int:
 
 def line_in(text: str, path: str) -> int:
     """Line of the field in the only document of a text; the first where it is not to be found."""
+    if excess(text, MANIFESTS):
+        return 1
     try:
         node = yaml.compose(text, Loader=_Loader)
     except yaml.YAMLError:
@@ -158,8 +162,7 @@ def manifests_in(text: str, *, file: str, as_of: float) -> Iterator[ManifestDocu
         if value is None:
             continue
         if not isinstance(value, dict):
-            line = find().start_mark.line + 1
-            raise BadInput(f"{file}, line {line}: an API object must be a mapping")
+            raise BadInput(f"{_place(file, find)}: an API object must be a mapping")
         raw = cast("Json", value)
         # `kubectl get` wraps several objects into one list.
         items: object = raw.get("items")
@@ -169,8 +172,7 @@ def manifests_in(text: str, *, file: str, as_of: float) -> Iterator[ManifestDocu
         for index, item in enumerate(cast("list[Any]", items)):
             find = partial(_node, text, number, index)
             if not isinstance(item, dict):
-                line = find().start_mark.line + 1
-                raise BadInput(f"{file}, line {line}: items: each item must be an object")
+                raise BadInput(f"{_place(file, find)}: items: each item must be an object")
             yield ManifestDocument(file=file, raw=cast("Json", item), find=find, as_of=as_of)
 
 
@@ -178,9 +180,15 @@ def _values(text: str, *, file: str) -> list[Any]:
     # JSON is valid YAML, but the JSON parser is much faster.
     if text.lstrip().startswith("{"):
         try:
-            return [json.loads(text)]
+            value = json.loads(text)
         except (ValueError, RecursionError):
             pass  # YAML's flow style looks alike, and its reader says what is wrong
+        else:
+            if _is_deeper(value, MANIFESTS.depth):
+                raise BadInput(f"{file}: nested more than {MANIFESTS.depth} levels deep")
+            return [value]
+    if problem := excess(text, MANIFESTS):
+        raise BadInput(f"{file}: {problem}")
     try:
         return list(yaml.load_all(text, Loader=_Loader))
     except yaml.MarkedYAMLError as error:
@@ -188,6 +196,28 @@ def _values(text: str, *, file: str) -> list[Any]:
         raise BadInput(f"{file}{line}: not YAML: {error.problem}") from None
     except (yaml.YAMLError, ValueError) as error:
         raise BadInput(f"{file}: not YAML: {plain(str(error))}") from None
+
+
+def _is_deeper(value: Any, levels: int) -> bool:
+    """Return whether a value has more than `levels` levels, without recursion."""
+    level: list[Any] = [[value]]
+    for _ in range(levels + 1):
+        children = chain.from_iterable(
+            cast("Json", each).values() if isinstance(each, dict) else each for each in level
+        )
+        level = [child for child in children if isinstance(child, (dict, list))]
+        if not level:
+            return False
+    return True
+
+
+def _place(file: str, find: Callable[[], yaml.Node], path: str = "") -> str:
+    """Return the file and the line of a field, for messages."""
+    try:
+        return f"{file}, line {line_of(find(), path)}"
+    # JSON may have tabs, long keys and escapes that YAML has not.
+    except yaml.YAMLError:
+        return file
 
 
 def _node(text: str, number: int, item: int | None = None) -> yaml.Node:

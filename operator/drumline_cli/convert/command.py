@@ -5,10 +5,9 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final, cast
+from typing import Any, Final
 
-import yaml
-
+from drumline.kube.yaml_bounds import YamlBounds, excess
 from drumline_cli.commands import Output
 from drumline_cli.convert.fields import Fields
 from drumline_cli.convert.jobset import convert_jobset
@@ -25,11 +24,7 @@ from drumline_contract import plain
 
 # A job's manifest has a few kilobytes. The bounds stop hostile input.
 MAX_CHARACTERS: Final = 1_000_000
-MAX_EVENTS: Final = 100_000
-"""Maximum number of YAML events: a scalar is one, a list and a mapping are two."""
-MAX_DEPTH: Final = 48
-MAX_VALUES: Final = 100_000
-"""With every alias written out."""
+BOUNDS: Final = YamlBounds(depth=48, values=100_000, unfolded=100_000)
 CONVERTERS: Final[Mapping[tuple[str, str], Callable[[Fields, Wanted], Conversion]]] = {
     ("kubeflow.org", "PyTorchJob"): convert_pytorchjob,
     ("kubeflow.org", "MPIJob"): convert_mpijob,
@@ -67,11 +62,11 @@ def _converted(name: str, wanted: Wanted) -> Iterator[tuple[str, Conversion]]:
         except ConversionError as error:
             raise BadInput(f"{file}, {plain(str(error))}") from None
         return
-    # Bounds come before values are made, because deep nesting can end the process.
-    _check_bounds(text, file=file)
+    # Stricter than the bounds of any manifest: converters visit each value several times.
+    if problem := excess(text, BOUNDS):
+        raise BadInput(f"{file}: {problem}; a job's manifest has fewer")
     converted = 0
     for number, document in enumerate(manifests_in(text, file=file, as_of=as_of), 1):
-        _check_size(document.raw, file=file)
         where = f"{file}, document {number}: {document.kind} {document.namespaced_name[1]}"
         try:
             conversion = convert_document(
@@ -105,37 +100,6 @@ def _note_lines(where: str, conversion: Conversion, *, quiet: bool) -> Iterator[
         for path, text in shown:
             arrow = " ->" if fate is Fate.CARRIED else ":"
             yield f"  {fate}: " + plain(f"{path}{arrow} {text}")
-
-
-def _check_bounds(text: str, *, file: str) -> None:
-    """Refuse what is deep or long before values are made of it; libyaml's parser is iterative."""
-    depth = events = 0
-    try:
-        for event in yaml.parse(text, Loader=yaml.CSafeLoader):
-            events += 1
-            if isinstance(event, yaml.CollectionStartEvent):
-                depth += 1
-            elif isinstance(event, yaml.CollectionEndEvent):
-                depth -= 1
-            if depth > MAX_DEPTH or events > MAX_EVENTS:
-                raise BadInput(f"{file}: nested too deep or too long for a job's manifest")
-    except yaml.YAMLError:
-        return  # its reader says what is wrong, and where
-
-
-def _check_size(raw: object, *, file: str) -> None:
-    """Refuse aliases that unfold to more than anybody writes, or that contain themselves."""
-    waiting: list[object] = [raw]
-    # Aliases share objects, so the same value is counted each time it appears.
-    for _ in range(MAX_VALUES):
-        if not waiting:
-            return
-        value = waiting.pop()
-        if isinstance(value, dict):
-            waiting.extend(cast("dict[object, object]", value).values())
-        elif isinstance(value, list):
-            waiting.extend(cast("list[object]", value))
-    raise BadInput(f"{file}: its YAML aliases expand to more than {MAX_VALUES} values")
 
 
 def convert_document(

@@ -286,6 +286,9 @@ def _with_defaults(schema: Schema, value: Any) -> Any:
     if isinstance(value, list):
         items: Schema = schema.get("items", {})
         return [_with_defaults(items, each) for each in cast("list[Any]", value)]
+    # kubectl sends 2.0 as 2. Rules are typed, so they could not compare the fraction.
+    if isinstance(value, float) and schema.get("type") == "integer":
+        return int(value)
     if not isinstance(value, dict):
         return value
     fields: Schema = schema.get("properties") or {}

@@ -12,6 +12,7 @@ from typing import TypeVar
 
 import yaml
 
+from drumline.kube.yaml_bounds import MANIFESTS, excess
 from drumline_simulator.input.errors import InvalidFileError
 
 Choice = TypeVar("Choice", bound=StrEnum)
@@ -208,6 +209,8 @@ def parse_document(text: str, *, file: str) -> Section:
     Raises:
         InvalidFileError: the text is not YAML, or not one mapping.
     """
+    if problem := excess(text, MANIFESTS):
+        raise InvalidFileError(file=file, line=1, field="", reason=problem)
     try:
         # `compose` builds nodes without values, so no tag can create a Python object.
         node = yaml.compose(text, Loader=yaml.SafeLoader)

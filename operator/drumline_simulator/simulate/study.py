@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, TextIO
 
 from drumline_cli.errors import BadInput, install_extra
+from drumline_cli.manifests import read_text
 from drumline_cli.markup import Markup, element, joined
 from drumline_simulator.comparison import CONFIGURED, ComparedPolicy, compared_policies
 from drumline_simulator.conditions.node_faults import draw_node_faults
@@ -183,12 +184,8 @@ def _jobs(request: SimulationRequest, *, setup: Setup) -> list[TraceJob]:
 
 
 def _text(name: str) -> str:
-    try:
-        return Path(name).read_text(encoding="utf-8")
-    except OSError as error:
-        raise BadInput(f"{name}: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise BadInput(f"{name}: not UTF-8 text") from None
+    text, _ = read_text(name)
+    return text
 
 
 def draw(study: Study, *, folder: Path) -> None:

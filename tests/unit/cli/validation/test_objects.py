@@ -36,6 +36,10 @@ def test_an_object_near_a_limit_is_accepted(case: str) -> None:
     assert ACCEPTED[case] == before
 
 
+def test_a_whole_number_with_a_fraction_of_zero_passes_the_rules() -> None:
+    assert refusals(manifest("TrainingJob", nodes=2.0, gpusPerNode=8.0)) == []
+
+
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_every_example_is_accepted(path: Path) -> None:
     for document in yaml.safe_load_all(path.read_text()):
