@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Final
 
 import msgspec
@@ -121,6 +122,7 @@ class StartCheck:
         replaces: bool = False,
         leaving: Iterable[Job] = (),
         beside: Iterable[Job] = (),
+        promised: Iterable[Job] = (),
     ) -> StartRefusal | StartDoubt | None:
         """Return why the start of a job would be refused or could not be checked, or None.
 
@@ -129,12 +131,15 @@ class StartCheck:
             replaces: whether pods of the job end before these are created.
             leaving: jobs of its namespace that leave for it, with the places that they release.
             beside: jobs of its namespace that start together with it.
+            promised: jobs of its namespace that start before it.
 
         Raises:
             NotLeader: this process may not write any more.
         """
         try:
-            facts = await self._facts(job, replaces=replaces, leaving=leaving, beside=beside)
+            facts = await self._facts(
+                job, replaces=replaces, leaving=leaving, beside=beside, promised=promised
+            )
         except NotLeader:
             raise
         # Without an answer, nobody is evicted: the start would probably meet the same error.
@@ -150,7 +155,13 @@ class StartCheck:
         return refusal
 
     async def _facts(
-        self, job: Job, *, replaces: bool, leaving: Iterable[Job], beside: Iterable[Job]
+        self,
+        job: Job,
+        *,
+        replaces: bool,
+        leaving: Iterable[Job],
+        beside: Iterable[Job],
+        promised: Iterable[Job],
     ) -> StartFacts:
         # Phase 1: the cheapest facts. A fact that decides alone saves the requests after it.
         if self._terminates(job.namespace):
@@ -174,10 +185,16 @@ class StartCheck:
         secrets = [NamedObject("Secret", name) for name in pull_secrets(pods)]
         objects = await self._dry_runs.find(job, [*secrets, *named_objects(pods)])
         # Phase 3: the whole gang against the quotas.
-        first, together = admitted[0], list(beside)
+        quotas = await self._quotas(job)
+        together, before = list(beside), list(promised)
         own = [_planned(kind, each) for kind, each in zip(kinds, admitted, strict=True)]
-        added = [each for other in together for each in self._like(first, kinds[0], other)]
-        freed = [each for other in leaving for each in self._like(first, kinds[0], other)]
+
+        def like(jobs: Iterable[Job]) -> tuple[PlannedPods, ...]:
+            if not quotas:
+                return ()
+            each = (self._like(admitted[0], kinds[0], other) for other in jobs)
+            return tuple(chain.from_iterable(each))
+
         return StartFacts(
             missing=objects.missing,
             unknown=objects.unknown,
@@ -185,9 +202,12 @@ class StartCheck:
             refusal=next((each.refusal for each in admitted if each.refusal), ""),
             child_refusal=refused_child,
             claim_outside=await self._claim_outside(job, pods),
-            quotas=await self._quotas(job),
-            requested=PlannedObjects(pods=(*own, *added), objects=_new_secrets([job, *together])),
-            freed=PlannedObjects(pods=tuple(freed)),
+            quotas=quotas,
+            requested=PlannedObjects(
+                pods=(*own, *like(together)), objects=_new_secrets([job, *together])
+            ),
+            promised=PlannedObjects(pods=like(before), objects=_new_secrets(before)),
+            freed=PlannedObjects(pods=like(leaving)),
             replaces=replaces,
         )
 

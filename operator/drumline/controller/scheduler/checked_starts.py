@@ -16,6 +16,7 @@ from typing import Final, Protocol
 
 from drumline.controller.state.snapshots import Backoff, CheckedStart, SnapshotBuilder
 from drumline.lifecycle.model.job import Job
+from drumline.lifecycle.model.members import nodes_by_pool
 from drumline.lifecycle.plan.slow_start import start_refused
 from drumline.lifecycle.plan.start_check import StartDoubt, StartRefusal
 from drumline_api.conditions import Reason
@@ -31,7 +32,13 @@ class Check(Protocol):
     """Checks with the API server whether a job could start."""
 
     def __call__(
-        self, job: Job, *, replaces: bool, leaving: Iterable[Job], beside: Iterable[Job]
+        self,
+        job: Job,
+        *,
+        replaces: bool,
+        leaving: Iterable[Job],
+        beside: Iterable[Job],
+        promised: Iterable[Job],
     ) -> Awaitable[StartRefusal | StartDoubt | None]:
         """Return why the start would be refused or is in doubt, or None."""
         ...
@@ -71,11 +78,17 @@ class CheckedStarts:
     def __init__(self, *, check: Check, scheduling: SnapshotBuilder) -> None:
         self._check = check
         self._scheduling = scheduling
-        self._passed: dict[str, tuple[int, float]] = {}
-        """Generation of the spec and the time until which the result counts, by uid."""
+        self._passed: dict[str, tuple[object, float]] = {}
+        """The start and the time until which the result counts, by uid."""
 
     async def refusal_of(
-        self, job: Job, *, now: float, leaving: Iterable[Job] = (), beside: Iterable[Job] = ()
+        self,
+        job: Job,
+        *,
+        now: float,
+        leaving: Iterable[Job] = (),
+        beside: Iterable[Job] = (),
+        promised: Iterable[Job] = (),
     ) -> RefusedStart | None:
         """Return why a job could not start. None if it could, or if that is not known.
 
@@ -84,10 +97,12 @@ class CheckedStarts:
             now: seconds since the epoch.
             leaving: jobs that leave for it, with the places that they release.
             beside: other jobs of its group, which start together with it.
+            promised: other jobs that start before it.
         """
-        # A result for this spec that is recent enough saves the requests.
+        # A recent result for this spec in these pools saves the requests. A pool has a profile.
+        start = job.object_generation, frozenset(nodes_by_pool(job.status))
         known = self._passed.get(job.uid)
-        if known is not None and known[0] == job.object_generation and now < known[1]:
+        if known is not None and known[0] == start and now < known[1]:
             return None
         # Quota of the namespace that its own pods or leaving jobs release counts as free.
         runs = job.status.started_at is not None
@@ -96,11 +111,12 @@ class CheckedStarts:
             replaces=runs,
             leaving=[other for other in leaving if other.namespace == job.namespace],
             beside=[other for other in beside if other.namespace == job.namespace],
+            promised=[other for other in promised if other.namespace == job.namespace],
         )
         if why is None:
             while len(self._passed) >= MAX_PASSED:
                 del self._passed[next(iter(self._passed))]
-            self._passed[job.uid] = (job.object_generation, now + PASSED_SECONDS)
+            self._passed[job.uid] = (start, now + PASSED_SECONDS)
             return None
         # Refused or in doubt. Without a failed start in the job's status, remember it here.
         self._passed.pop(job.uid, None)

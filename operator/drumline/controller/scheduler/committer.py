@@ -149,6 +149,8 @@ class Committer:
             [(each, reasons.get(each.uid, each.message)) for each in decisions.preemptions], jobs
         )
         given = [(jobs[each.uid], each) for each in placements(decisions)]
+        starts = [(jobs[each.uid], each.start) for _, each in given if each.start is not None]
+        promised = self._promised(preemptions, jobs, starts=starts, now=now)
         moves = [(jobs[each.uid], each) for each in decisions.moves]
         evictions = [(jobs[each.uid], each) for each in decisions.evictions]
         staying = [jobs[uid] for uid in decisions.stay]
@@ -161,9 +163,16 @@ class Committer:
                 *(
                     (
                         jobs[planned[0][0].uid],
-                        partial(self._preempt, planned, jobs, now=now, on_fault=on_fault),
+                        partial(
+                            self._preempt,
+                            planned,
+                            jobs,
+                            promised=before,
+                            now=now,
+                            on_fault=on_fault,
+                        ),
                     )
-                    for planned in preemptions
+                    for planned, before in zip(preemptions, promised, strict=True)
                 ),
                 *((job, partial(self._move, move, job, now=now)) for job, move in moves),
                 *(
@@ -313,6 +322,7 @@ class Committer:
         planned: Sequence[PlannedPreemption],
         jobs: Jobs,
         *,
+        promised: Sequence[Job],
         now: float,
         on_fault: OnFault | None,
     ) -> bool:
@@ -327,7 +337,9 @@ class Committer:
         ]
         for (each, _), start in zip(planned, starts, strict=True):
             beside = [other for other in starts if other is not start]
-            refusal = await self._starts.refusal_of(start, now=now, leaving=leaving, beside=beside)
+            refusal = await self._starts.refusal_of(
+                start, now=now, leaving=leaving, beside=beside, promised=promised
+            )
             if refusal is not None:
                 await self._count_refusal(jobs[each.uid], refusal, now=now)
                 return False
@@ -367,6 +379,41 @@ class Committer:
             if (job := jobs.get(job_uid(victim.uid))) is not None
         ]
         return await write_each(writes, on_fault=on_fault)
+
+    def _promised(
+        self,
+        preemptions: Sequence[Sequence[PlannedPreemption]],
+        jobs: Jobs,
+        *,
+        starts: Iterable[tuple[Job, Placed]],
+        now: float,
+    ) -> list[Sequence[Job]]:
+        """Return for each preemption the jobs of its namespace that start before its own.
+
+        Their pods do not exist yet, so no ResourceQuota counts them. They have a place from this
+        cycle, wait for their victims, or preempt before it in this cycle.
+        """
+        own = {each.uid for planned in preemptions for each, _ in planned}
+        namespaces = {jobs[uid].namespace for uid in own}
+        known: dict[str, list[Job]] = {name: [] for name in namespaces}
+
+        def promise(job: Job, *, pool: str, nodes: Sequence[str]) -> None:
+            if job.namespace in namespaces and job.status.assignment is None:
+                status = self._admitted(job, pool=pool, nodes=nodes, now=now)
+                known[job.namespace].append(replace(job, status=status))
+
+        for job, placed in starts:
+            promise(job, pool=placed.pool, nodes=placed.assignment)
+        for job in jobs.values() if own else ():
+            kept = job.status.nominated
+            if kept is not None and job.uid not in own:
+                promise(job, pool=kept.gpu_pool, nodes=kept.nodes)
+        before: list[Sequence[Job]] = []
+        for planned in preemptions:
+            before.append(tuple(known[jobs[planned[0][0].uid].namespace]))
+            for each, _ in planned:
+                promise(jobs[each.uid], pool=each.pool, nodes=each.assignment)
+        return before
 
     async def _can_movers_start(self, preemption: Preemption, jobs: Jobs, *, now: float) -> bool:
         """Return whether all jobs that must move could start again on their new nodes."""

@@ -63,6 +63,12 @@ class PlannedObjects:
     objects: Mapping[str, int] = field(default_factory=dict[str, int])
     """Amounts of all other objects, by names of a quota."""
 
+    def joined(self, other: PlannedObjects) -> PlannedObjects:
+        """Return what both create."""
+        objects = Counter(self.objects)
+        objects.update(other.objects)
+        return PlannedObjects(pods=(*self.pods, *other.pods), objects=objects)
+
     def amounts(self, scopes: Iterable[QuotaScope] = ()) -> dict[str, int]:
         """Return the amounts that a quota with these scopes counts, by its names."""
         total, conditions = Counter[str](), tuple(scopes)

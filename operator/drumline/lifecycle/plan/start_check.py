@@ -90,6 +90,8 @@ class StartFacts:
     quotas: tuple[QuotaFacts, ...] = ()
     requested: PlannedObjects = NOTHING_PLANNED
     """Everything that the start creates."""
+    promised: PlannedObjects = NOTHING_PLANNED
+    """Objects of other jobs of the namespace that start before."""
     freed: PlannedObjects = NOTHING_PLANNED
     """Pods of the namespace that end before, with their claims."""
     replaces: bool = False
@@ -114,6 +116,8 @@ class StartDoubt:
 
 
 DOUBT_SECONDS: Final = 600.0
+PROMISED_SECONDS: Final = 60.0
+"""Time after which a start is checked again for which other jobs leave no room in a quota."""
 
 
 def refusal_of_start(job: Job, facts: StartFacts) -> StartRefusal | StartDoubt | None:
@@ -148,6 +152,11 @@ def refusal_of_start(job: Job, facts: StartFacts) -> StartRefusal | StartDoubt |
         return _rejected("its pods", facts.refusal)
     if facts.child_refusal:
         return _rejected("objects beside its pods", facts.child_refusal)
+    together = facts.requested.joined(facts.promised)
+    short = shortage(facts.quotas, requested=together, freed=facts.freed)
+    if short is not None and not facts.replaces:
+        message = f"{short.message()}, with the jobs that start before it"
+        return StartDoubt(message=message, seconds=PROMISED_SECONDS)
     return None
 
 

@@ -239,6 +239,19 @@ async def test_quotas_count_everything_that_a_start_creates(
     assert not missing(message, short) if short else message == ""
 
 
+@pytest.mark.parametrize(("pods", "in_doubt"), [("4", True), ("5", True), ("6", False)])
+async def test_jobs_that_start_before_use_the_quota_first(pods: str, *, in_doubt: bool) -> None:
+    """Three jobs of two pods each. Nothing is wrong with the last one, so it does not fail."""
+    before = [replace(starting(), uid=uid, name=uid) for uid in ("a", "b")]
+    async with checking(quota(pods=pods)) as check:
+        assert await check.refusal(starting()) is None
+        doubt = await check.refusal(starting(), promised=before)
+        assert await check.refusal(starting(), promised=before, replaces=True) is None
+    assert isinstance(doubt, StartDoubt) == in_doubt
+    if isinstance(doubt, StartDoubt):
+        assert not missing(doubt.message, "pods needs 6", "start before it")
+
+
 @pytest.mark.parametrize(
     ("scopes", "refused"),
     [(["NotBestEffort"], True), (["BestEffort"], False), (["Terminating"], False)],

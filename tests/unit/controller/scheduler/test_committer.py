@@ -34,7 +34,7 @@ from drumline.lifecycle.plan.planner import plan_job
 from drumline.lifecycle.plan.start_check import StartDoubt, StartRefusal
 from drumline.telemetry.metrics import Metrics
 from drumline_api.conditions import DisruptionKind, Phase, Reason
-from drumline_api.jobstatus import TrainingJobStatus
+from drumline_api.jobstatus import PoolNodes, TrainingJobStatus
 from drumline_api.trainingjob import GroupSpec
 from drumline_scheduler.decisions import (
     Decisions,
@@ -140,15 +140,28 @@ def together() -> dict[str, list[str]]:
 
 
 @pytest.fixture
+def before() -> dict[str, list[str]]:
+    """Jobs that start before a job whose start was checked, with their members, by its name."""
+    return {}
+
+
+@pytest.fixture
 async def site(
     refused: dict[str, StartRefusal | StartDoubt],
     going: dict[str, list[tuple[str, int]]],
     together: dict[str, list[str]],
+    before: dict[str, list[str]],
 ) -> AsyncIterator[Site]:
     async def check(
-        job: Job, *, replaces: bool, leaving: Iterable[Job], beside: Iterable[Job]
+        job: Job,
+        *,
+        replaces: bool,
+        leaving: Iterable[Job],
+        beside: Iterable[Job],
+        promised: Iterable[Job],
     ) -> StartRefusal | StartDoubt | None:
         del replaces
+        before.setdefault(job.name, [])[:] = [f"{each.name} {each.members}" for each in promised]
         together[job.name] = [other.name for other in beside]
         going[job.name] = [(other.name, other.members) for other in leaving]
         return refused.get(job.name)
@@ -474,6 +487,46 @@ async def test_nobody_is_evicted_for_a_job_whose_pods_would_be_refused(
     refused.clear()
     assert await site.committer.carry_out(a_preemption(a_victim()), jobs=jobs, now=NOW)
     assert "disruption" in site.written["victim"]
+
+
+async def test_a_check_counts_the_jobs_of_its_namespace_that_start_before(
+    site: Site, before: dict[str, list[str]]
+) -> None:
+    """No ResourceQuota counts their pods yet. A second job would evict others in vain."""
+
+    def waiting(name: str, **status: Any) -> Job:
+        job = replace(a_job(name=name, nodes=2), uid=f"uid-{name}")
+        return with_status(job, job.status.model_copy(update=status))
+
+    kept = PoolNodes.model_validate({"gpuPool": "h100", "nodes": ["a", "b"]})
+    nominated, starts, again = waiting("kept", nominated=kept), waiting("starts"), waiting("again")
+    other = replace(waiting("elsewhere", nominated=kept), namespace="other")
+    jobs = {job.uid: job for job in (WAITS, VICTIM, nominated, starts, again, other)}
+    first = a_preemption(a_victim()).preemptions[0]
+    second = replace(first, key=again.key, uid=again.uid, victims=())
+    decisions = Decisions(
+        placed=(Placed(key=starts.key, uid=starts.uid, pool="h100", assignment=("c", "d")),),
+        preemptions=(first, second),
+    )
+    assert await site.committer.carry_out(decisions, jobs=jobs, now=NOW)
+    assert before == {
+        "waits": ["starts 2", "kept 2"],
+        "again": ["starts 2", "kept 2", f"waits {len(first.assignment)}"],
+    }
+
+
+async def test_a_start_that_passed_is_checked_again_in_another_pool(
+    site: Site, refused: dict[str, StartRefusal | StartDoubt]
+) -> None:
+    """A pool's profile adds volumes, secrets and a RuntimeClass to the pods."""
+    jobs = {job.uid: job for job in (WAITS, VICTIM)}
+    decisions = a_preemption(a_victim())
+    assert await site.committer.carry_out(decisions, jobs=jobs, now=NOW)
+    refused["waits"] = NO_QUOTA
+    assert await site.committer.carry_out(decisions, jobs=jobs, now=NOW + 1), "it is known"
+    elsewhere = replace(decisions.preemptions[0], pool="a100")
+    changed = Decisions(preemptions=(elsewhere,))
+    assert not await site.committer.carry_out(changed, jobs=jobs, now=NOW + 2)
 
 
 async def test_a_doubt_counts_as_no_failed_start_and_evicts_nobody(
