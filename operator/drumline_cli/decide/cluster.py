@@ -279,7 +279,8 @@ def _would_be_refused(
     """Return whether the operator would reject a job that is not stored yet."""
     # A stored job was accepted by a server once, perhaps by a version with other rules.
     keys = ((TrainingJob.KIND, job.namespace, job.name) for job in _refused(state))
-    return any(not _is_stored(known[key]) for key in keys)
+    # Names are shown as plain text, so that of an invalid job may differ from the file's.
+    return any(key not in known or not _is_stored(known[key]) for key in keys)
 
 
 def _accepted(

@@ -21,6 +21,7 @@ from drumline.controller.nodes.conversion import (
     MAX_AMOUNT,
     GpuUnits,
     resources_of,
+    seconds_of,
     tolerations_of,
 )
 from drumline.controller.workloads.held import FOREIGN_USER
@@ -29,7 +30,6 @@ from drumline.kube.kinds import Resource
 from drumline.kube.views import ExpressionView, PlacementView
 from drumline.kube.workload_views import JobsView, WorkloadView
 from drumline.kube.workloads import MAX_PODS
-from drumline.lifecycle.model.timestamps import parse_timestamp
 from drumline_api.base import LABEL_QUEUE
 from drumline_api.gpupool import GpuPoolSpec
 from drumline_api.trainingqueue import TrainingQueueSpec
@@ -188,7 +188,7 @@ def foreign_workload(resource: Resource, view: WorkloadView) -> ForeignWorkload:
         key=f"{view.namespace}/{resource.plural}/{view.name}",
         uid=view.uid,
         queue=view.labels[LABEL_QUEUE],
-        queued_at=parse_timestamp(view.creation_time) if view.creation_time else 0.0,
+        queued_at=seconds_of(view.creation_time) or 0.0,
         shapes=tuple(
             Shape(
                 name=each.name,

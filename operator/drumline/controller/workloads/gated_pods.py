@@ -28,12 +28,12 @@ from typing import NamedTuple
 
 import msgspec
 
+from drumline.controller.nodes.conversion import seconds_of
 from drumline.controller.workloads.conversion import ForeignWorkload, PlacesFound, Shape, places_in
 from drumline.kube.events import Regarding
 from drumline.kube.kinds import PODS
 from drumline.kube.views import PodView
 from drumline.kube.workloads import MAX_SHAPES
-from drumline.lifecycle.model.timestamps import parse_timestamp
 from drumline_api.base import (
     ANNOTATION_ADMITTED,
     ANNOTATION_POD_GROUP_SIZE,
@@ -232,7 +232,7 @@ def _places(pod: PodView) -> PlacesFound | None:
 
 
 def _created_at(pod: PodView) -> float:
-    return parse_timestamp(pod.gate.created_time) if pod.gate and pod.gate.created_time else 0.0
+    return (pod.gate and seconds_of(pod.gate.created_time)) or 0.0
 
 
 def _by_name(pod: PodView) -> str:

@@ -141,6 +141,27 @@ def test_a_gated_pod_that_was_never_applied_has_the_priority_of_its_class(
     assert "PriorityClassNotFound" in run(capsys, "decide", "-f", file)[1]
 
 
+@pytest.mark.parametrize("time", ["2026-11-28T24:00:00Z", "true", ""])
+def test_a_time_that_cannot_be_read_stops_no_answer(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], time: str
+) -> None:
+    waiting = (a_gated_pod("notebook"), a_suspended_job("batch", pods=1))
+    for each in waiting:
+        each["metadata"]["creationTimestamp"] = time
+    said = verdicts(capsys, "-f", written(tmp_path, a_node("n1"), a_pool(), a_queue(), *waiting))
+    answers = sorted(each["verdict"] for each in said.values())
+    assert answers == ["Admitted", "Waits"]
+
+
+def test_an_invalid_job_of_an_invalid_namespace_is_told_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = a_job("job", nodes=1, minNodes=1, resources={"cpu": "1"})
+    job["metadata"] |= {"namespace": "é\u202e", "resourceVersion": "1"}
+    file = written(tmp_path, a_node("n1"), a_pool(), a_queue(), job)
+    assert not missing(run(capsys, "decide", "-f", file)[1], "InvalidConfig")
+
+
 def a_suspended_ray_cluster(name: str) -> Json:
     return {
         "apiVersion": "ray.io/v1",
