@@ -299,7 +299,7 @@ def _node_view(wire_node: builtin.Node) -> NodeView:
         conditions=tuple(map(_condition_view, filter(_is_bad, status.conditions or ()))),
         unschedulable=spec.unschedulable,
         allocatable={
-            resource: amount(resource, text)
+            resource: amount(resource, str(text))
             for resource, text in (status.allocatable or {}).items()
         },
         ready=any(map(_is_true, ready)),
@@ -499,6 +499,7 @@ def _claim_view(stored: storage.PersistentVolumeClaim) -> ClaimView:
         storage_class=sys.intern(spec.storage_class_name or ""),
         names_class=spec.storage_class_name is not None,
         bound=phase == "Bound",
+        deleting=bool(metadata.deletion_timestamp),
         selected_node="" if spec.volume_name else sys.intern(selected),
         sharing=_SHARING.get(tuple(modes), Sharing.ANY),
     )

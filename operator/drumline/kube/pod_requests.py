@@ -36,7 +36,7 @@ _MOST_TEXTS: Final = 32
 """Most quantities of a pod whose requests are remembered. A tenant may write thousands."""
 _WHOLE_NODE: Final = 2**63 - 1
 Amounts = dict[str, int]
-_Texts = tuple[tuple[str, str | int], ...]
+_Texts = tuple[tuple[str, str | int | float], ...]
 _known: Final[dict[tuple[object, ...], Amounts]] = {}
 """Requests by the texts that they are made of: the pods of a gang, and of a sweep, are equal."""
 Spec = TypeVar("Spec", bound=PodSpec)

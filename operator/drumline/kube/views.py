@@ -58,6 +58,11 @@ class PodPhase(StrEnum):
     FAILED = "Failed"
     UNKNOWN = "Unknown"
 
+    @classmethod
+    def _missing_(cls, value: object) -> PodPhase:
+        # A pod of a phase that is not known has not ended: it holds its node.
+        return cls.UNKNOWN if isinstance(value, str) else super()._missing_(value)
+
 
 class ContainerView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """State of one container of a pod.
@@ -375,6 +380,7 @@ class ClaimView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         storage_class: The name of its class, empty where it has none.
         names_class: False if it gets the cluster's default class.
         bound: True if its volume exists and can be mounted.
+        deleting: True if it is being deleted. A kubelet starts no pod that uses it.
         selected_node: Node for which its volume is provisioned, empty if it is bound or waits.
         sharing: The pods that may use it at the same time, by its access modes.
     """
@@ -387,6 +393,7 @@ class ClaimView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     storage_class: str = ""
     names_class: bool = True
     bound: bool = True
+    deleting: bool = False
     selected_node: str = ""
     sharing: Sharing = Sharing.ANY
 

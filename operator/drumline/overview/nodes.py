@@ -175,10 +175,11 @@ def _state(node: builtin.Node, *, health: StoredNodeHealthStatus | None) -> tupl
     return QUARANTINED if health.quarantined_at else READY, health.message
 
 
-def _count(text: str | None) -> int:
-    """Return a number of devices, or 0 if the text is not a whole number."""
+def _count(amount: str | float | None) -> int:
+    """Return a number of devices, or 0 if the amount is not a whole number."""
+    text = "" if amount is None else str(amount)
     # Fewer than ten digits: larger numbers are not counts of devices.
-    return min(int(text), _MOST_GPUS) if text and text.isdecimal() and len(text) < 10 else 0
+    return min(int(text), _MOST_GPUS) if text.isdecimal() and len(text) < 10 else 0
 
 
 def _place(row: NodeRow) -> tuple[list[_Part], list[list[_Part]], list[_Part]]:

@@ -27,9 +27,9 @@ class Condition(ObjectPart, frozen=True):
     last_transition_time: str | None = None
 
 
-Quantities = dict[str, str | int]
-"""Quantities by resource. Templates of JobSets may contain integers, because they are stored as
-written."""
+Quantities = dict[str, str | int | float]
+"""Quantities by resource. Templates of JobSets and manifests may contain numbers, because they are
+stored as written."""
 
 
 class ResourceRequirements(ObjectPart, frozen=True):
@@ -346,7 +346,7 @@ class NodeSpec(ObjectPart, frozen=True):
 class NodeStatus(ObjectPart, frozen=True):
     """A node's status."""
 
-    allocatable: dict[str, str] | None = None
+    allocatable: Quantities | None = None
     capacity: dict[str, str] | None = None
     conditions: list[Condition] | None = None
 

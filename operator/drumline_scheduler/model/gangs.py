@@ -94,6 +94,10 @@ class VolumeReach:
     """CSI driver that limits the volumes of a node (`AttachedVolumes`). '' if none does."""
     volume: str = ""
     """Identity of the volume at its driver. '': each pod gets a volume of its own."""
+    claim: str = ""
+    """`namespace/name` of a claim that pods of one node, or one pod, may use. '' for others."""
+    one_pod: bool = False
+    """True if one pod alone may use the claim."""
 
 
 class ObstacleKind(StrEnum):

@@ -17,19 +17,20 @@ is made; its capacity is one of the two.
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
 from drumline_scheduler.decisions import BlockReason
-from drumline_scheduler.model import Gang, Node, NodeOperator, NodeRequirement, VolumeReach
+from drumline_scheduler.model import Gang, Node
 from drumline_scheduler.placement.demand_variants import DemandVariant, vacant_positions, variants
 from drumline_scheduler.placement.domain_selection import CapacityIndex
-from drumline_scheduler.placement.eligibility import NodeFilter, node_filter_of
+from drumline_scheduler.placement.eligibility import NodeFilter
 from drumline_scheduler.placement.pool_view import PoolView, State
 from drumline_scheduler.placement.search import Search
 from drumline_scheduler.placement.slicing import has_whole_slices
 from drumline_scheduler.placement.slots import PodShape, SlotIndex
+from drumline_scheduler.placement.used_volumes import UsedVolumes
 from drumline_scheduler.quota.quota_ledger import QuotaLedger
 from drumline_scheduler.rejections import Rejection, correction, named
 from drumline_scheduler.undo import Undo
@@ -124,9 +125,7 @@ class ClusterView:
         """The last rejection of each question of this and of earlier cycles."""
         self.completed: dict[Hashable, CompletedRejection] = {}
         """The last quota rejection of each queue and question, with all its blockers."""
-        self._attaching: dict[tuple[str, str], set[str]] = {}
-        """Volumes that gangs of this cycle attach beside those of the snapshot, by node and CSI
-        driver."""
+        self.used = UsedVolumes()
         self._uncounted = 0
         """Capacities with roles since frontiers were counted."""
         self._latest: Search | None = None
@@ -139,7 +138,7 @@ class ClusterView:
         """
         pools = {pool: view.copy() for pool, view in self.pools.items()}
         clone = ClusterView(pools=pools, quota=self.quota.copy())
-        clone._attaching = {key: set(volumes) for key, volumes in self._attaching.items()}
+        clone.used = self.used.copy()
         return clone
 
     def search(
@@ -153,8 +152,8 @@ class ClusterView:
             pods: main pods of the gang once all nodes are found.
             kept: nodes by position, for the pods that keep their node.
         """
-        if gang.volumes and self._attaching:
-            gang = self._sparing(gang, view=self.pools[pool])
+        if gang.volumes:
+            gang = self.used.sparing(gang, view=self.pools[pool])
         view, latest = self.pools[pool], self._latest
         same = latest and latest.gang is gang and latest.pods == pods and latest.view is view
         if latest and same and not kept:
@@ -210,7 +209,7 @@ class ClusterView:
 
     def tidy(self) -> None:
         """Drop what only one cycle needs, and all caches once one of them is too large."""
-        self._attaching.clear()
+        self.used = UsedVolumes()
         self._plans = {key: plan for key, plan in self._plans.items() if not key[-1]}
         self._latest = None
         self._plan_before, self._plan_of = self._plan_of, {}
@@ -369,33 +368,8 @@ class ClusterView:
         """
         view = self.pools[pool]
         view.occupy(view.allocation(gang=gang, nodes=nodes, positions=positions))
-        shared = [volume for volume in gang.volumes if volume.driver and volume.volume]
-        for name in {*nodes} if shared else ():
-            if view.tree.nodes[view.ordinal_of[name]].attached:
-                for volume in shared:
-                    self._attaching.setdefault((name, volume.driver), set()).add(volume.volume)
-
-    def _sparing(self, gang: Gang, *, view: PoolView) -> Gang:
-        """Return a gang that avoids the nodes whose last volumes gangs of this cycle attach."""
-        full, node_filter = set[str](), node_filter_of(gang)
-        for name in {name for name, _ in self._attaching} & view.ordinal_of.keys():
-            node = view.tree.nodes[view.ordinal_of[name]]
-            attached = tuple(
-                replace(
-                    each,
-                    volumes=each.volumes.union(self._attaching.get((name, each.driver), ())),
-                )
-                for each in node.attached
-            )
-            if node_filter.full_driver(replace(node, attached=attached)):
-                full.add(name)
-        if not full:
-            return gang
-        elsewhere = NodeRequirement(
-            key="metadata.name", operator=NodeOperator.NOT_IN, values=tuple(sorted(full))
-        )
-        reach = VolumeReach(name="volumes beside those of other jobs", terms=((elsewhere,),))
-        return replace(gang, volumes=(*gang.volumes, reach))
+        if gang.volumes:
+            self.used.note(gang=gang, nodes=nodes, view=view)
 
     def has_places(self, gang: Gang) -> bool:
         """Return whether a gang holds any slot in this view."""

@@ -278,6 +278,8 @@ class Projection:
         # The nominated gang occupies its nodes in the projected view only. The current view still
         # has the evicted gangs there and withholds the difference.
         self._undo_of[gang.uid] = self.projected.pools[pool].occupy(allocation)
+        for cluster in (self.current, self.projected) if gang.volumes else ():
+            cluster.used.promise(gang, nodes=nomination.nodes)
         # A repair keeps the quota that the whole gang already pays for.
         if nomination.positions is None:
             self.projected.quota.hold(gang=gang, pool=pool, size=nomination.size)
@@ -290,6 +292,8 @@ class Projection:
         gang, pool = nomination.gang, nomination.pool
         del self._nominations[gang.uid]
         self._undo_of.pop(gang.uid)()
+        for cluster in (self.current, self.projected) if gang.volumes else ():
+            cluster.used.forget(gang)
         if nomination.positions is None:
             self.projected.quota.credit(gang=gang, pool=pool)
             self.current.quota.promise(gang=gang, pool=pool, size=None)

@@ -8,8 +8,9 @@ by a pool is repeated if everything that it was computed from is the same:
 * if quota is missing too, what is free on the nodes of the gangs in the way (`quota_remedies`).
 
 Pools, queues and policy are fixed: if they change, everything is dropped. Gangs whose rejection
-depends on more are not kept: elastic gangs, gangs of sweeps, gangs with an answer of their own, and
-gangs of queues that preempt or limit their users. Pools in which gangs leave or move are tried.
+depends on more are not kept: elastic gangs, gangs of sweeps, gangs with an answer of their own or
+with a claim that one node or pod may use, and gangs of queues that preempt or limit their users.
+Pools in which gangs leave or move are tried.
 
 Example: ten thousand gangs of 100 classes and 16 shapes wait, and a node is cordoned. The nodes are
 searched 16 times. If the results are the same, so are the rejections of all classes.
@@ -136,6 +137,7 @@ class KeptRejections:
             or gang.sizes
             or gang.sweep
             or gang.is_foreign
+            or any(volume.claim for volume in gang.volumes)
             or queue.limits_users
             or queue.preemption != _NO_PREEMPTION
         ):

@@ -269,7 +269,6 @@ def test_an_object_of_ours_keeps_spec_and_status_whole() -> None:
         b"",
         b"[]",
         b"{}",
-        b'{"metadata":{"name":"p"},"spec":{"containers":[]},"status":{"phase":"Flying"}}',
         b'{"metadata":{"name":"p"},"spec":{"containers":[],"overhead":{"cpu":"many"}}}',
         b'{"metadata":{"name":1},"spec":{}}',
     ],

@@ -12,6 +12,7 @@ on the node of its other users only, unless its volume needs no attachment (`CSI
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain, product
 from typing import Final, TypeVar
@@ -59,11 +60,15 @@ class VolumeCache:
         self._labels_of = labels_of
         self.is_known = False
         """True if a volume, class, driver or claim restricts the nodes of a volume."""
+        self.has_claims = False
+        """True if any claim is known."""
         self.limited: frozenset[str] = frozenset()
         """CSI drivers that can attach a limited number of volumes to some node."""
         self._restricting = 0
         """Number of volumes and classes that restrict their nodes."""
         self._claims: dict[Claim, ClaimView] = {}
+        self._claims_in: Counter[str] = Counter()
+        """Number of claims by namespace. Claims of some namespaces may not be readable."""
         self._special: set[Claim] = set()
         """Claims that not every pod can use beside the others, or that are not bound."""
         self._claim_of: dict[str, Claim] = {}
@@ -93,13 +98,16 @@ class VolumeCache:
         if old is not None:
             before = self._claims.pop((old.namespace, old.name), None)
             self._claim_of.pop(old.volume, None)
+            self._claims_in[old.namespace] -= before is not None
             self._special.discard((old.namespace, old.name))
         if new is not None:
             self._claims[new.namespace, new.name] = new
-            if new.sharing is not Sharing.ANY or not new.bound:
+            self._claims_in[new.namespace] += 1
+            if new.sharing is not Sharing.ANY or new.deleting or not new.bound:
                 self._special.add((new.namespace, new.name))
             if new.volume:
                 self._claim_of[new.volume] = (new.namespace, new.name)
+        self.has_claims = bool(self._claims)
         if before is not None and new is not None and _bound_to(before) == _bound_to(new):
             return False
         view = new or old
@@ -233,12 +241,25 @@ class VolumeCache:
         return None
 
     def unbound_of(self, job: Job) -> str:
-        """Return why a claim of the job has no volume, or '' if all have or get one.
+        """Return why pods of the job could not use a claim, or '' if nothing is known against it.
 
         The volume of a class with WaitForFirstConsumer is made once the job has its nodes.
         """
+        if not self._claims_in.get(job.namespace):
+            return ""
+        missing = (
+            name for _, name in self._claims_named(job) if (job.namespace, name) not in self._claims
+        )
+        if (name := next(missing, None)) is not None:
+            return f"claim {name} does not exist"
         for claim in self._special_claims(job):
             view = self._claims[claim]
+            if view.deleting:
+                return f"claim {view.name} is being deleted"
+            if job.members > 1 and view.sharing is Sharing.ONE_POD:
+                return f"claim {view.name} has the access mode ReadWriteOncePod, for one pod"
+            if job.members > 1 and self.serves_one_node(*claim):
+                return f"claim {view.name} has the access mode ReadWriteOnce, for pods of one node"
             storage = self._classes.get(self._class_of(view))
             waits = storage is not None and storage.binding_mode == "WaitForFirstConsumer"
             # Without any class in the cache, classes may just not be readable.
@@ -261,13 +282,17 @@ class VolumeCache:
         self._reach.pop(uid, None)
         self._named.pop(uid, None)
 
-    def _special_claims(self, job: Job) -> Sequence[Claim]:
+    def _claims_named(self, job: Job) -> tuple[Claim, ...]:
         known = self._named.get(job.uid)
         if known is None or known[0] is not job.spec:
             claims = tuple((job.namespace, name) for name in claim_names(job))
             known = self._named[job.uid] = (job.spec, claims)
+        return known[1]
+
+    def _special_claims(self, job: Job) -> Sequence[Claim]:
         # Most jobs name no claim, and this runs for each job of a cycle.
-        return [claim for claim in known[1] if claim in self._special] if known[1] else ()
+        named = self._claims_named(job)
+        return [claim for claim in named if claim in self._special] if named else ()
 
     def _near_others(self, job: Job, claims: Iterable[Claim]) -> Iterable[VolumeReach]:
         """Return the restrictions by the users of claims and by selected nodes."""
@@ -277,6 +302,11 @@ class VolumeCache:
                 terms = self._near(view)
                 name = f"claim {view.name}, whose volume is made for node {view.selected_node}"
                 yield from self._restriction(name, terms, driver="")
+            one_pod = view.sharing is Sharing.ONE_POD
+            if one_pod or self.serves_one_node(*claim):
+                mode = "ReadWriteOncePod" if one_pod else "ReadWriteOnce"
+                name = f"claim {view.name} ({mode})"
+                yield VolumeReach(name=name, claim="/".join(claim), one_pod=one_pod)
             if not self.serves_one_node(*claim):
                 continue
             users = self._users.besides(claim, owner=job.uid)
@@ -412,7 +442,7 @@ def _class(name: str) -> str:
 
 def _bound_to(claim: ClaimView) -> tuple[object, ...]:
     where = claim.volume, claim.storage_class, claim.selected_node
-    return (*where, claim.bound, claim.sharing)
+    return (*where, claim.bound, claim.deleting, claim.sharing)
 
 
 def _on_node(name: str) -> _Terms:

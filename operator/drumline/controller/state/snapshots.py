@@ -545,7 +545,9 @@ class SnapshotBuilder:
         sources, volumes, refusal = self._sources, self._sources.volumes, self._refusal_of(job)
         obstacle = None
         if volumes.is_known:
-            obstacle, refusal = volumes.obstacle_of(job), refusal or volumes.unbound_of(job)
+            obstacle = volumes.obstacle_of(job)
+        if volumes.has_claims:
+            refusal = refusal or volumes.unbound_of(job)
         # A refusal applies to evictions only: on free places the job may still start.
         if job.namespace in sources.namespaces.terminating:
             refusal = f"namespace {job.namespace} is being deleted"

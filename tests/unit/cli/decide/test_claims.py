@@ -103,6 +103,85 @@ def test_a_volume_of_one_node_is_used_there_if_its_topology_is_not_known(
     assert verdicts(capsys, "-f", file)["team/reads"]["nodes"] == ["n3"]
 
 
+def of_mode(mode: str, **metadata: str) -> Json:
+    claim = a_claim(volumeName="pv-1")
+    claim["spec"]["accessModes"] = [mode]
+    claim["metadata"] |= metadata
+    return claim
+
+
+def runs(name: str, node: str) -> Json:
+    return a_job(name, nodes=1, status=placed_on(node))
+
+
+def answers(
+    folder: Path, capsys: pytest.CaptureFixture[str], *objects: Json
+) -> dict[str, tuple[str, list[str]]]:
+    rows = verdicts(capsys, "-f", written(folder, *objects))
+    return {name: (row["verdict"], row.get("nodes", [])) for name, row in sorted(rows.items())}
+
+
+@pytest.mark.parametrize(
+    ("mode", "second"),
+    [
+        ("ReadWriteOncePod", ("Waits", [])),
+        ("ReadWriteOnce", ("Placed", ["n1"])),
+        ("ReadWriteMany", ("Placed", ["n1"])),
+    ],
+)
+def test_two_jobs_of_one_cycle_do_not_take_one_claim(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], mode: str, second: tuple[str, list[str]]
+) -> None:
+    half = {"gpusPerNode": 4, "template": MOUNTED}
+    jobs = [a_job(name, **half) for name in ("a", "b")]
+    said = answers(tmp_path, capsys, *SITE, a_volume(), of_mode(mode), *jobs)
+    assert said == {"team/a": ("Placed", ["n1"]), "team/b": second}
+    whole = [a_job(name, nodes=1, template=MOUNTED) for name in ("a", "b")]
+    said = answers(tmp_path, capsys, *SITE, a_volume(), of_mode(mode), *whole)
+    assert (said["team/b"] == ("Placed", ["n2"])) == (mode == "ReadWriteMany")
+
+
+@pytest.mark.parametrize("mode", ["ReadWriteOncePod", "ReadWriteOnce"])
+@pytest.mark.parametrize("free", [True, False])
+def test_a_claim_is_kept_for_a_job_that_waits_for_its_victims(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], mode: str, *, free: bool
+) -> None:
+    """The second job would evict another in vain, or keep the first one from its claim."""
+    fields = {"nodes": 1, "template": MOUNTED}
+    first = a_job("a", priorityClassName="high", nodeSelector={"rack": "r1"}, **fields)
+    second = a_job("b", priorityClassName="high", nodeSelector={"rack": "r2"}, **fields)
+    running = [runs("x", "n1"), *(() if free else [runs("y", "n2")])]
+    site = (*SITE, a_class("high", 5), a_volume(), of_mode(mode), *running)
+    said = answers(tmp_path, capsys, *site, first, second)
+    assert said == {
+        "team/a": ("Waits", ["n1"]),
+        "team/b": ("Waits", []),
+        "team/x": ("Preempted", []),
+    }
+
+
+@pytest.mark.parametrize(
+    ("claims", "words"),
+    [
+        ([{**BOUND, "metadata": {"name": "other", "namespace": "team"}}], "does not exist"),
+        ([of_mode("ReadWriteMany", deletionTimestamp="2026-01-01T00:00:00Z")], "being deleted"),
+        ([of_mode("ReadWriteOnce")], "ReadWriteOnce, for pods of one node"),
+        ([of_mode("ReadWriteOncePod")], "ReadWriteOncePod, for one pod"),
+        ([of_mode("ReadWriteMany")], ""),
+        ([], ""),
+    ],
+)
+def test_no_job_is_evicted_for_pods_that_cannot_use_their_claim(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], claims: list[Json], words: str
+) -> None:
+    job = a_job("reads", nodes=2, priorityClassName="high", template=MOUNTED)
+    running = (runs("x", "n1"), runs("y", "n2"))
+    file = written(tmp_path, *SITE, a_class("high", 5), a_volume(), *claims, *running, job)
+    rows = verdicts(capsys, "-f", file)
+    assert ("team/x" in rows) == (not words)
+    assert words in rows["team/reads"]["message"]
+
+
 def test_a_node_that_is_gone_restricts_no_claim(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

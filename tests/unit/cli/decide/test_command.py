@@ -361,7 +361,7 @@ def test_of_a_pool_of_devices_it_says_that_only_the_operator_counts_them(
         ([a_job("bad", nodes="two")], "team/bad: spec.nodes:"),
         ([a_queue(-1, name="bad")], ": bad: spec.quotas[0].nominalGpus:"),
         ([{**a_pool("bad"), "spec": {}}], ": bad: spec.nodeSelector:"),
-        ([a_node("n", allocatable={"cpu": 4})], "status.allocatable[...]:"),
+        ([a_node("n", allocatable={"cpu": [4]})], "status.allocatable[...]:"),
         ([a_node("n", allocatable={"cpu": "four"})], "'four'"),
         ([{"apiVersion": API, "kind": "TrainingJob"}], "metadata"),
     ],

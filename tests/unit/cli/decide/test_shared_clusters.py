@@ -128,6 +128,20 @@ def test_a_pod_that_was_never_applied_requests_what_it_limits(
         assert verdicts(capsys, "-f", file)["team/job"]["nodes"] == [node]
 
 
+def test_numbers_and_unknown_phases_of_a_manifest_are_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """YAML makes numbers of 8 and 0.5, and the API server takes them."""
+    requests: Json = {"nvidia.com/gpu": 8, "cpu": 0.5, "memory": 1e9}
+    pod = a_pod("other", on="n1", requests=requests)
+    pod["status"] = {"phase": "Resting"}
+    numbers: Json = {"cpu": 96, "memory": 1e12, "pods": 110.0, "nvidia.com/gpu": 8}
+    nodes = [a_node(name, allocatable=numbers) for name in ("n1", "n2")]
+    job = a_job("job", nodes=1)
+    file = written(tmp_path, *nodes, a_pool(), a_queue(), pod, job)
+    assert verdicts(capsys, "-f", file)["team/job"]["nodes"] == ["n2"]
+
+
 def test_a_gated_pod_that_was_never_applied_has_the_priority_of_its_class(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
