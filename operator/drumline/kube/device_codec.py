@@ -37,7 +37,12 @@ class _DeviceAttribute(ObjectPart, frozen=True):
     int_: int | None = msgspec.field(default=None, name="int")
 
 
+class _CounterConsumption(ObjectPart, frozen=True):
+    counter_set: str = ""
+
+
 class _Device(builtin.Device, frozen=True):
+    consumes_counters: list[_CounterConsumption] | None = None
     attributes: dict[str, _DeviceAttribute] | None = None
     taints: list[builtin.Taint] | None = None
     allow_multiple_allocations: bool | None = None
@@ -252,4 +257,5 @@ def _device_view(device: _Device) -> DeviceView:
         number=-1 if number is None or number.int_ is None else number.int_,
         is_shared=bool(device.allow_multiple_allocations),
         taints=tuple(device.taints or ()),
+        counter_sets=tuple(each.counter_set for each in device.consumes_counters or ()),
     )

@@ -26,6 +26,8 @@ class DeviceView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         number: Its attribute `id`, -1 where it has none.
         is_shared: Whether several claims may have it at once.
         taints: What a claim must tolerate.
+        counter_sets: Sets of counters that it consumes. A whole device and its parts have a set in
+            common.
     """
 
     name: str
@@ -33,6 +35,7 @@ class DeviceView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     number: int = -1
     is_shared: bool = False
     taints: tuple[builtin.Taint, ...] = ()
+    counter_sets: tuple[str, ...] = ()
 
 
 class DeviceSliceView(msgspec.Struct, frozen=True, kw_only=True, gc=False):

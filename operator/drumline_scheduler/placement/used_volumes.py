@@ -16,7 +16,7 @@ from drumline_scheduler.placement.pool_view import PoolView
 
 
 class UsedVolumes:
-    """What the gangs of a cycle use, as of the places that they got."""
+    """Volumes and claims of the gangs of a cycle, by the places that they got."""
 
     def __init__(self) -> None:
         self._attached: dict[tuple[str, str], set[str]] = {}

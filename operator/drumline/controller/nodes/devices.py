@@ -2,7 +2,7 @@
 
 A node's usable devices of a driver are whole devices in complete pools of the newest generation.
 They are not tainted, by the driver or by an administrator's DeviceTaintRule. They are not held by a
-claim that somebody else allocated.
+claim that somebody else allocated, and no part of them is (KEP-4815).
 
 Claims of extended resources (KEP-5004) belong to pods that request the resource, so the pods'
 requests already count them. Any claim can pretend to be one. So at most as many devices of a pod's
@@ -140,12 +140,12 @@ class DeviceCache:
                 bound yet may be missing.
         """
         # Each pod is credited with as many devices as it requests, not more (see the module).
-        left = dict(requests)
+        left, divided = dict(requests), self._divided(node)
         usable = 0
         for device in self._untainted(node, driver=driver):
             holder = self._holders.get(device)
             if holder is None:
-                usable += 1
+                usable += device not in divided
             elif holder.is_extended and holder.owner_uid in left:
                 usable += left[holder.owner_uid] > 0
                 left[holder.owner_uid] -= 1
@@ -187,12 +187,32 @@ class DeviceCache:
 
     def free(self, node: str, *, driver: str) -> list[DeviceName]:
         """Return the devices of a node that no claim holds, sorted by name."""
-        return self._free(self._untainted(node, driver=driver))
+        return self._free(set(self._untainted(node, driver=driver)) - self._divided(node))
 
     def _free(self, devices: Iterable[DeviceName]) -> list[DeviceName]:
-        # Assumed devices are taken, although the watch does not show it yet.
-        taken = self._holders.keys() | {name for names in self._assumed.values() for name in names}
-        return sorted(set(devices) - taken)
+        return sorted(set(devices) - self._taken())
+
+    def _divided(self, node: str) -> set[DeviceName]:
+        """Return the devices that share counters with another device that a claim holds.
+
+        A driver publishes a GPU and its partitions side by side. One of them uses up the counters
+        of the whole GPU.
+        """
+        counters = [
+            (each.name, (each.name.driver, each.name.pool, counters))
+            for each in self._published(node)
+            for counters in each.view.counter_sets
+        ]
+        taken = self._taken() if counters else set[DeviceName]()
+        held: dict[tuple[str, str, str], set[DeviceName]] = defaultdict(set)
+        for name, key in counters:
+            if name in taken:
+                held[key].add(name)
+        return {name for name, key in counters if held.get(key, set()) - {name}}
+
+    def _taken(self) -> set[DeviceName]:
+        """Return the devices of claims. Assumed ones are taken, although no watch shows it yet."""
+        return self._holders.keys() | {name for names in self._assumed.values() for name in names}
 
     def taints(self, node: str) -> Iterable[builtin.Taint]:
         """Return the taints of the node's whole GPU devices, each taint once."""

@@ -98,6 +98,31 @@ def test_tainted_shared_and_partial_devices_are_not_usable() -> None:
     assert cache.usable("node-1", driver=DRIVER, requests={}) == 0
 
 
+def test_a_device_of_which_a_part_is_held_is_not_usable() -> None:
+    """A driver publishes a GPU and its partitions, which consume the same counters."""
+
+    def of(number: int) -> dict[str, Any]:
+        return {"consumesCounters": [{"counterSet": f"gpu-{number}", "counters": {}}]}
+
+    part = {"attributes": {"type": {"string": "mig"}}}
+    cache = DeviceCache()
+    cache.on_slice(
+        None, a_slice(a=of(0), b=of(1), c={}, a_1={**part, **of(0)}, a_2={**part, **of(0)})
+    )
+    assert cache.usable("node-0", driver=DRIVER, requests={}) == 3
+    notebook = a_claim("notebook", "a-1", extended=False)
+    assert cache.on_claim(None, notebook) == {"node-0"}
+    assert cache.usable("node-0", driver=DRIVER, requests={}) == 2
+    assert [each.device for each in cache.free("node-0", driver=DRIVER)] == ["b", "c"]
+    cache.on_claim(notebook, None)
+    ours = DeviceName(DRIVER, "node-0", "b")
+    cache.assume(Key("team", "own"), (ours,))
+    assert [each.device for each in cache.free("node-0", driver=DRIVER)] == ["a", "c"]
+    own = a_claim("own", "b", extended=False)
+    cache.on_claim(None, own)
+    assert cache.usable("node-0", driver=DRIVER, requests={}) == 3, "the job itself holds b"
+
+
 def test_only_the_newest_generation_counts_and_only_whole() -> None:
     old, first = a_slice("old", a={}, b={}), a_slice("new-1", generation=2, count=2, c={})
     cache = filled(old)
