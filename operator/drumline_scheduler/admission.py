@@ -43,7 +43,7 @@ from drumline_scheduler.rejections import Rejection, noting_exempt, noting_free_
 from drumline_scheduler.sizes import fitting, sampled
 from drumline_scheduler.try_limits import TryLimits
 from drumline_scheduler.turns import Turns
-from drumline_scheduler.work import was_late
+from drumline_scheduler.work import lateness
 
 MOST_REJECTED_KINDS: Final = 4
 """Kinds of gangs of one group that are rejected with a reason in one cycle."""
@@ -498,6 +498,7 @@ class Admission:
         The gangs are tried in several orders. The rejections are those of the first order. A gang
         that does not fit without the others fits in no order.
         """
+        is_late = lateness(self._session.try_budget)
         first: dict[int, Rejection | RejectedByPools] = {}
         position = {gang.uid: i for i, gang in enumerate(group.members)}
         kinds: set[int] = set()
@@ -519,7 +520,7 @@ class Admission:
                 kinds.add(self._session.pending.class_of(gang))
                 # Only the rejections of the first order are answers. One is enough for the other
                 # gangs to wait.
-                if first or len(kinds) >= MOST_REJECTED_KINDS or was_late():
+                if first or len(kinds) >= MOST_REJECTED_KINDS or is_late(f"rejected {gang.uid}"):
                     break
             if not rejected:
                 return starts

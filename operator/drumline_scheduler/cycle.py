@@ -125,6 +125,7 @@ def _decide(cycle: CycleInput, *, cache: CycleCache) -> Decisions:
             promises=promises,
             decide=partial(_cycle, cache=more),
             nodes=nodes,
+            has_quota=cache.has_quota,
         )
     else:
         decisions = _cycle(cycle, cache=cache)

@@ -83,3 +83,7 @@ class CycleCache:
         return self._snapshots.cluster_view(
             snapshot=snapshot, wanted=self._pending.classes.requested, policy=policy
         )
+
+    def has_quota(self, gang: Gang, pool: str, size: int) -> bool:
+        """Return whether quota allowed a gang `size` main pods when the last cycle began."""
+        return self._snapshots.has_quota(gang, pool=pool, size=size)

@@ -2,9 +2,9 @@
 
 A gang that fits with some pods also fits with fewer: its last pods, or whole slices of them, can be
 left out. The same is true of quota and of what other gangs are entitled to. So the sizes are
-bisected instead of tried one by one: 14 tries for 10,000 sizes. Pure: no I/O, no clock.
+bisected instead of tried one by one: 15 tries for 10,000 sizes. Pure: no I/O, no clock.
 
-Example: sizes 1 to 8, and 5 slots are free. The tries are 8, 4, 6 and 5; the first 5 sizes fit.
+Example: sizes 1 to 8, and 5 slots are free. The tries are 8, 1, 4, 6 and 5; the first 5 sizes fit.
 """
 
 from __future__ import annotations
@@ -26,14 +26,15 @@ def fitting(sizes: Sequence[int], *, fits: Callable[[int], bool]) -> Sequence[in
         fits: true up to some size and false above it.
     """
     low, high = 0, len(sizes)
-    middle = high - 1  # mostly the largest size fits
+    # Mostly the largest size fits. If it does not, there is often no room at all.
+    ends = iter((high - 1, 0))
     while low < high:
         spend(1)
+        middle = next(ends, (low + high) // 2)
         if fits(sizes[middle]):
             low = middle + 1
         else:
             high = middle
-        middle = (low + high) // 2
     return sizes[:low]
 
 

@@ -15,7 +15,7 @@ from collections.abc import Set as AbstractSet
 from itertools import compress
 from operator import attrgetter, is_, is_not
 
-from drumline_scheduler.model import Admitted, Node, Policy, Snapshot
+from drumline_scheduler.model import Admitted, Gang, Node, Policy, Snapshot
 from drumline_scheduler.placement.cluster_view import ClusterView
 from drumline_scheduler.placement.pool_view import build_views
 from drumline_scheduler.placement.resource_axis import ResourceAxis, axis_of
@@ -65,6 +65,17 @@ class SnapshotCache:
         self._cluster, self._ledger = cluster, ledger
         self._snapshot, self._admitted = snapshot, admitted
         return cluster
+
+    def has_quota(self, gang: Gang, *, pool: str, size: int) -> bool:
+        """Return whether quota allows a gang some size beside the gangs of the last snapshot.
+
+        Args:
+            gang: the gang.
+            pool: name of the pool.
+            size: number of main pods.
+        """
+        ledger = self._ledger
+        return ledger is None or ledger.has_room(gang=gang, pool=pool, size=size)
 
     def _compared(
         self, held: Sequence[Admitted]

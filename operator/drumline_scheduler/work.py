@@ -215,11 +215,6 @@ class Work:
             self.late_at = (*self.late_at, place)
         return is_after
 
-    @property
-    def is_over(self) -> bool:
-        """True if this part has found its time to be over."""
-        return self._is_late
-
     def note_start(self) -> None:
         """Allow more time, because a gang starts."""
         self._allowed += _START_SECONDS
@@ -283,12 +278,6 @@ def never_late(_place: str) -> bool:
 def lateness(try_budget: int | None) -> Callable[[str], bool]:
     """Return `is_late`, or `never_late` for a cycle without a budget for searches."""
     return is_late if try_budget is not None else never_late
-
-
-def was_late() -> bool:
-    """Return whether the part of the cycle that this thread decides is over."""
-    work = _CURRENT.get()
-    return work is not None and work.is_over
 
 
 def note_start() -> None:

@@ -64,6 +64,12 @@ def test_few_sizes_are_tried_however_many_there_are(nodes: int) -> None:
     assert work.steps < 200
 
 
+def test_two_sizes_are_tried_where_none_fits() -> None:
+    tried: list[int] = []
+    assert fitting(range(1, 10_001), fits=lambda size: bool(tried.append(size))) == range(1, 1)
+    assert tried == [10_000, 1]
+
+
 def test_few_of_many_sizes_keep_both_ends() -> None:
     sizes = sampled(range(1, 1001))
     assert (sizes[0], sizes[-1], len(sizes)) == (1, 1000, 64)

@@ -17,6 +17,7 @@ from drumline_scheduler.decisions import Decisions, NeedsNodes, Placed, Preempti
 from drumline_scheduler.model import Admitted, Gang, Node, NodeOffer, Policy, Snapshot
 from drumline_scheduler.model.autoscaling import ZONE_LABEL
 from drumline_scheduler.offered_nodes import OfferedNode, OfferedNodes
+from drumline_scheduler.placement.eligibility import node_filter_of
 from drumline_scheduler.queueing.search_costs import cost_of
 from drumline_scheduler.resources import NOTHING, Resources
 from drumline_scheduler.work import never_late
@@ -51,6 +52,8 @@ class GangStart:
     """A gang that starts, and the nodes that it needs for it. `need.nodes` 0: no new nodes."""
 
     placed: Placed
+    shares: Mapping[str, Resources]
+    """Resources that its new pods request, by node."""
     need: NeedsNodes
 
 
@@ -64,6 +67,52 @@ class _ComingNode:
     @property
     def now(self) -> Node:
         return self.new.node if self.has_come else self.new.absent
+
+
+@dataclass(slots=True, kw_only=True)
+class _Shortage:
+    """The resources and slots that a gang lacks in a pool beside the free ones there."""
+
+    amounts: dict[str, int]
+    """Resources of all its pods. Negative: there are more than it needs."""
+    requests: Sequence[Mapping[str, int]]
+    """Resources of a pod of each kind."""
+    missing: list[int]
+    """Pods of each kind without a slot, if no other kind took one."""
+
+    @classmethod
+    def of(cls, kinds: Sequence[tuple[Resources, int]]) -> _Shortage:
+        """Return the shortage of pods of some kinds where nothing is free."""
+        wanted = sum((request.times(count) for request, count in kinds), NOTHING)
+        return cls(
+            amounts=wanted.amounts(),
+            requests=[request.amounts() for request, _ in kinds],
+            missing=[count for _, count in kinds],
+        )
+
+    def take(self, free: Mapping[str, int], *, nodes: int) -> None:
+        """Take the free resources of some nodes that have equal ones."""
+        for name, amount in free.items():
+            if amount > 0 and name in self.amounts:
+                self.amounts[name] -= amount * nodes
+        self.missing = [
+            count - _slots(request, free=free) * nodes
+            for request, count in zip(self.requests, self.missing, strict=True)
+        ]
+
+    @property
+    def is_none(self) -> bool:
+        """True if nothing is known to lack."""
+        return max(0, *self.amounts.values(), *self.missing) == 0
+
+    def new_nodes(self, offer: NodeOffer) -> int:
+        """Return a number of new nodes below which the gang lacks resources or slots."""
+        each = offer.node.allocatable.amounts()
+        bounds = [-(-amount // each[name]) for name, amount in self.amounts.items() if name in each]
+        for request, count in zip(self.requests, self.missing, strict=True):
+            if slots := _slots(request, free=each):
+                bounds.append(-(-count // slots))
+        return max(0, *bounds)
 
 
 class GrownCluster:
@@ -98,6 +147,13 @@ class GrownCluster:
         self._broken = {
             held.gang.uid: replace(held, leaving=False) for held in snapshot.admitted if held.lost
         }
+        self._lacking: dict[tuple[str, str | None, int], Mapping[str, _Shortage]] = {}
+        """The shortages of gangs in each pool, by uid, zone and pods."""
+        self._taken: dict[str, Resources] = {}
+        """Resources that pods take beside `Node.used`, by node."""
+        for held in snapshot.admitted:
+            if reserved := sorted(held.reserved - held.lost):
+                self._occupy(_shares_at(held.gang, names=held.assignment, positions=reserved))
 
     @property
     def new(self) -> list[OfferedNode]:
@@ -140,7 +196,9 @@ class GrownCluster:
         self._take(gang, placed)
         return True
 
-    def start(self, gang: Gang, *, offer: NodeOffer, most: int) -> GangStart | None:
+    def start(
+        self, gang: Gang, *, offer: NodeOffer, most: int, is_asked: bool = False
+    ) -> GangStart | None:
         """Start a gang in its largest size that fits, with the fewest new nodes of an offer.
 
         If the new nodes are in one zone, the gang is placed in that zone alone. Otherwise it could
@@ -150,32 +208,41 @@ class GrownCluster:
         Args:
             gang: the gang.
             offer: the kind of the new nodes.
-            most: largest number of new nodes.
+            most: largest number of new nodes. 0: it may only start where pods end.
+            is_asked: whether an earlier cycle found this number. Usually it is still the fewest.
 
         Returns:
             The start. None if `most` nodes are not enough.
         """
         gang = _within_zone(gang, offer)
-        self.provide(offer, most)
-        nodes = self._of_offer[offer.pool, offer.zone]
-        placed = self._placed(gang, more=nodes[:most])
-        if placed is None:
-            self._drop_many(offer)
+        least = 0 if is_asked else self._least(gang, offer=offer)
+        if least > most:
             return None
-        placed, count = self._with_fewest(gang, offer=offer, placed=placed, most=most)
+        self.provide(offer, most)
+        nodes, placed, count = self._of_offer[offer.pool, offer.zone], None, least
+        # Mostly a gang of one size starts with the least that it can start with.
+        if 0 < least < most and len(gang.legal_sizes) == 1:
+            placed = self._placed(gang, more=nodes[:least])
+        if placed is None:
+            placed = self._placed(gang, more=nodes[:most])
+            if placed is None:
+                self._drop_many(offer)
+                return None
+            placed, count = self._with_fewest(gang, offer=offer, placed=placed, most=most)
         for each in nodes[:count]:
             each.has_come = True
         del nodes[:count]
-        self._take(gang, placed)
+        shares = self._take(gang, placed)
+        largest_first = sorted(shares.items(), key=lambda each: (-each[1].gpus, each[0]))
         need = NeedsNodes(
             key=gang.key,
             uid=gang.uid,
             pool=offer.pool,
             zone=offer.zone,
             nodes=count,
-            shares=_shares(gang, placed),
+            shares=tuple(share for _, share in largest_first),
         )
-        return GangStart(placed=placed, need=need)
+        return GangStart(placed=placed, shares=shares, need=need)
 
     def _with_fewest(
         self, gang: Gang, *, offer: NodeOffer, placed: Placed, most: int
@@ -212,13 +279,14 @@ class GrownCluster:
 
         if taken < most and not starts(taken):
             low = taken + 1
-        elif not best[1]:
+        elif not best[1] or self._is_late(f"fewest {gang.uid}"):
             return best
         else:
             # Below this number it can only start in another pool, without any new node.
-            low = self._least(gang, offer=offer, pods=size)
+            lacks = self._shortages(gang, pods=size)
+            low = lacks[offer.pool].new_nodes(offer)
             is_enough = low >= best[1] or not starts(best[1] - 1)
-            if (not low or len(self._snapshot.pools) > 1) and starts(0):
+            if any(each.is_none for each in lacks.values()) and starts(0):
                 return best
             if is_enough:
                 return best
@@ -233,55 +301,63 @@ class GrownCluster:
                 low = middle + 1
         return best
 
-    def _least(self, gang: Gang, *, offer: NodeOffer, pods: int) -> int:
-        """Return a number of new nodes below which a gang lacks resources or slots. O(nodes)."""
-        if gang.uid in self._broken:
-            return 0  # some of its pods have their places already
+    def _least(self, gang: Gang, *, offer: NodeOffer) -> int:
+        """Return a number of new nodes below which a gang cannot start. 0: it may need none."""
+        lacks = self._shortages(gang, pods=gang.legal_sizes[0] + gang.extras)
+        if any(each.is_none for each in lacks.values()):
+            return 0
+        return lacks[offer.pool].new_nodes(offer)
+
+    def _shortages(self, gang: Gang, *, pods: int) -> Mapping[str, _Shortage]:
+        """Return what a gang lacks in each pool beside the free resources there. O(nodes).
+
+        Args:
+            gang: the gang.
+            pods: number of all its pods.
+        """
+        # Several offers are in one zone, and zones differ in the gang's selector alone.
+        question = (gang.uid, gang.selector.get(ZONE_LABEL), pods)
+        if question in self._lacking:
+            return self._lacking[question]
         kinds = [(gang.per_pod, pods - gang.extras)]
         kinds += [(role.per_pod, role.pods) for role in gang.roles]
-        wanted = sum((request.times(count) for request, count in kinds), NOTHING)
+        if gang.uid in self._broken:
+            kinds = [(request, 0) for request, _ in kinds]  # some pods have their places already
+        lacks = {pool.name: _Shortage.of(kinds) for pool in self._snapshot.pools}
         # Nodes without enough GPUs for the smallest pod hold none of them. Most nodes are such.
-        zone, gpus = gang.selector.get(ZONE_LABEL), min(request.gpus for request, _ in kinds)
-        names = [
-            node.name
-            for node in self._snapshot.nodes
+        node_filter, gpus = node_filter_of(gang), min(request.gpus for request, _ in kinds)
+        room = Counter(
+            (node.pool, self._free_on(node))
+            for node in self._there()
             if node.allocatable.gpus - node.used.gpus >= gpus
-            and node.pool == offer.pool
-            and zone in (None, node.labels.get(ZONE_LABEL))
-        ]
-        names += [each.new.node.name for each in self._coming if each.has_come]
-        left, missing = wanted.amounts(), [count for _, count in kinds]
-        requests = [request.amounts() for request, _ in kinds]
-        for free in self.free_on(frozenset(names)).values():
-            amounts = free.amounts()
-            for name, amount in amounts.items():
-                if amount > 0 and name in left:
-                    left[name] -= amount
-            missing = [
-                count - _slots(request, free=amounts)
-                for request, count in zip(requests, missing, strict=True)
-            ]
-        each = offer.node.allocatable.amounts()
-        bounds = [-(-amount // each[name]) for name, amount in left.items() if name in each]
-        for request, count in zip(requests, missing, strict=True):
-            if slots := _slots(request, free=each):
-                bounds.append(-(-count // slots))
-        return max(0, *bounds)
+            and node_filter.ineligibility(node) is None
+        )
+        for (pool, amounts), count in room.items():
+            if pool in lacks:
+                lacks[pool].take(amounts.amounts(), nodes=count)
+        self._lacking[question] = lacks
+        return lacks
 
     def free_on(self, names: Collection[str]) -> dict[str, Resources]:
         """Return the free resources of these nodes, after pods that are being deleted are gone."""
-        left = {
-            node.name: node.allocatable - node.used
-            for node in (*self._snapshot.nodes, *self._all_coming())
-            if node.name in names
-        }
-        for held in self._snapshot.admitted:
-            # Reserved pods are not in `Node.used` yet.
-            for position in held.reserved - held.lost:
-                name = held.assignment[position]
-                if name in left:
-                    left[name] -= held.gang.request_of(position)
-        return left
+        return {node.name: self._free_on(node) for node in self._there() if node.name in names}
+
+    def _free_on(self, node: Node) -> Resources:
+        free = node.allocatable - node.used
+        taken = self._taken.get(node.name)
+        return free if taken is None else free - taken
+
+    def _there(self) -> Iterator[Node]:
+        """Yield the nodes that are there, and the new ones that have come."""
+        yield from self._snapshot.nodes
+        yield from (each.new.node for each in self._coming if each.has_come)
+
+    def _occupy(self, shares: Mapping[str, Resources]) -> None:
+        """Take resources of nodes."""
+        self._lacking.clear()
+        for name, share in shares.items():
+            before = self._taken.get(name)
+            self._taken[name] = share if before is None else before + share
 
     def _placed(self, gang: Gang, *, more: Collection[_ComingNode] = ()) -> Placed | None:
         """Return the places of a gang if more nodes had come; None if it does not fit."""
@@ -303,7 +379,8 @@ class GrownCluster:
     def _all_coming(self) -> Iterator[Node]:
         return (each.now for each in self._coming)
 
-    def _take(self, gang: Gang, placed: Placed) -> None:
+    def _take(self, gang: Gang, placed: Placed) -> Mapping[str, Resources]:
+        """Give a gang its places, and return what its new pods request, by node."""
         before = tuple(held for held in self._snapshot.admitted if held.gang.uid != gang.uid)
         held = self._broken.pop(gang.uid, None)
         whole = (
@@ -318,6 +395,10 @@ class GrownCluster:
             )
         )
         self._snapshot = replace(self._snapshot, admitted=(*before, whole))
+        positions = placed.replaced or range(len(placed.assignment))
+        shares = _shares_at(gang, names=placed.assignment, positions=positions)
+        self._occupy(shares)
+        return shares
 
 
 def _slots(request: Mapping[str, int], *, free: Mapping[str, int]) -> int:
@@ -332,11 +413,6 @@ def _within_zone(gang: Gang, offer: NodeOffer) -> Gang:
     if not offer.zone or zone is None:
         return gang
     return replace(gang, selector={**gang.selector, ZONE_LABEL: zone})
-
-
-def new_positions(placed: Placed) -> Sequence[int]:
-    """Return the positions that are new."""
-    return placed.replaced or range(len(placed.assignment))
 
 
 def settled(snapshot: Snapshot, *, gangs: Mapping[str, Gang], decisions: Decisions) -> Snapshot:
@@ -430,13 +506,20 @@ def _frozen(held: Admitted) -> Admitted:
     return held
 
 
-def shares_by_node(gang: Gang, placed: Placed) -> dict[str, Resources]:
-    """Return the resources that the gang's new pods request, by node."""
-    names = placed.assignment
+def _shares_at(
+    gang: Gang, *, names: Sequence[str], positions: Sequence[int]
+) -> dict[str, Resources]:
+    """Return the resources that pods of a gang request, by node. There may be ten thousand.
+
+    Args:
+        gang: the gang.
+        names: node of each position.
+        positions: positions of the pods, ascending.
+    """
     shares: dict[str, Resources] = {}
-    for request, positions in _by_request(gang, new_positions(placed)):
+    for request, among in _by_request(gang, positions):
         of_count: dict[int, Resources] = {}
-        for name, pods in Counter(map(names.__getitem__, positions)).items():
+        for name, pods in Counter(map(names.__getitem__, among)).items():
             share = of_count.get(pods)
             if share is None:
                 share = of_count[pods] = request.times(pods)
@@ -445,7 +528,7 @@ def shares_by_node(gang: Gang, placed: Placed) -> dict[str, Resources]:
 
 
 def _by_request(gang: Gang, positions: Sequence[int]) -> Iterator[tuple[Resources, Sequence[int]]]:
-    """Yield ascending positions by what their pods request. There may be ten thousand."""
+    """Yield ascending positions by what their pods request."""
     start, last = 0, 0
     for role in gang.roles:
         last += role.pods
@@ -453,9 +536,3 @@ def _by_request(gang: Gang, positions: Sequence[int]) -> Iterator[tuple[Resource
         yield role.per_pod, positions[start:stop]
         start = stop
     yield gang.per_pod, positions[start:]
-
-
-def _shares(gang: Gang, placed: Placed) -> tuple[Resources, ...]:
-    shares = shares_by_node(gang, placed)
-    largest_first = sorted(shares.items(), key=lambda each: (-each[1].gpus, each[0]))
-    return tuple(share for _, share in largest_first)

@@ -42,14 +42,15 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from typing import Final
 
 from drumline_scheduler.autoscaling.grown_cluster import (
     Decide,
+    GangStart,
     GrownCluster,
     settled,
-    shares_by_node,
 )
 from drumline_scheduler.autoscaling.node_offers import (
     PoolSizes,
@@ -60,6 +61,7 @@ from drumline_scheduler.autoscaling.node_offers import (
 )
 from drumline_scheduler.autoscaling.node_tries import MAX_TRIED, NodeTries, node_tries, units_of
 from drumline_scheduler.autoscaling.notices import after_losses, noticed_gangs
+from drumline_scheduler.autoscaling.useful_offers import HasQuota, UsefulOffers
 from drumline_scheduler.cycle_input import CycleInput
 from drumline_scheduler.decisions import (
     NEVER_FITS,
@@ -161,7 +163,7 @@ def promised(cycle: CycleInput, *, decide: Decide, nodes: OfferedNodes) -> Promi
     )
     sizes = PoolSizes(node for node in snapshot.nodes if node.ready)
     needs: list[NeedsNodes] = []
-    places: dict[str, Placed] = {}
+    starts: dict[str, GangStart] = {}
     _provide_all(
         (requested_offer(asked[gang.uid], snapshot.offers, gang=gang) for gang in line[:MAX_GANGS]),
         sizes=sizes,
@@ -171,18 +173,19 @@ def promised(cycle: CycleInput, *, decide: Decide, nodes: OfferedNodes) -> Promi
         for offer, most in requested_offer(asked[gang.uid], snapshot.offers, gang=gang):
             # Other gangs may have taken its nodes. As many again must not exceed the pool's limit.
             room = max(0, offer.pool_limit - sizes.without_starting(offer.pool))
-            start = grown.start(gang, offer=offer, most=min(most, room))
+            start = grown.start(gang, offer=offer, most=min(most, room), is_asked=True)
             if start is not None:
-                places[gang.uid] = start.placed
+                starts[gang.uid] = start
                 sizes.ask(offer.pool, start.need.nodes)
                 needs += [start.need] if start.need.nodes else []
     if has_limit:
         begin(None)
+    places = {uid: start.placed for uid, start in starts.items()}
     return Promised(
         # 3. Nominate these places, and show new nodes as full until they come.
         snapshot=replace(
             snapshot,
-            nodes=(*snapshot.nodes, *_promised_nodes(grown.new, places=places, line=line)),
+            nodes=(*snapshot.nodes, *_promised_nodes(grown.new, starts=starts.values())),
             admitted=tuple(
                 _repaired_later(held, places.get(held.gang.uid)) for held in snapshot.admitted
             ),
@@ -200,6 +203,7 @@ def with_node_needs(
     promises: Promised,
     decide: Decide,
     nodes: OfferedNodes,
+    has_quota: HasQuota,
 ) -> Decisions:
     """Return the decisions of a cycle with the nodes to request from autoscalers.
 
@@ -209,6 +213,7 @@ def with_node_needs(
         promises: promises on which the cycle decided.
         decide: decides a cycle on a hypothetical cluster.
         nodes: makes the new nodes.
+        has_quota: whether quota allows a gang some size beside the running gangs.
     """
     snapshot = cycle.snapshot
     # 1. Gangs that new nodes may help, and the needs of earlier requests.
@@ -226,16 +231,19 @@ def with_node_needs(
         sizes.ask(need.pool, need.nodes)
     # 2. Let these gangs take their places on a grown cluster.
     used = sum(units_of(gangs[need.uid], nodes=need.nodes) for need in needs.values())
-    tries = _tries(waiting, cycle=cycle, sizes=sizes, used=used)
+    useful = UsefulOffers(snapshot, sizes=sizes, has_quota=has_quota) if waiting else None
+    tries = _tries(waiting, cycle=cycle, useful=useful, used=used)
     put_off: list[str] = []
-    if tries.gangs and len(needs) < MAX_GANGS:
+    if useful and tries.gangs and len(needs) < MAX_GANGS:
         lost = noticed.keys() & {gang.uid for gang in tries.gangs}
         seen = replace(promises, snapshot=after_losses(promises.snapshot, lost))
         world = _world_after(decisions, snapshot=snapshot, promises=seen, gangs=gangs)
-        late = lateness(cycle.try_budget)
-        grown = GrownCluster(world, now=cycle.now, decide=decide, nodes=nodes, is_late=late)
-        timely = _timely(tries.gangs, is_late=late, put_off=put_off)
-        more = _needs(tries.gangs, timely=timely, snapshot=snapshot, sizes=sizes, grown=grown)
+        is_late = lateness(cycle.try_budget)
+        grown = GrownCluster(world, now=cycle.now, decide=decide, nodes=nodes, is_late=is_late)
+        timely = _timely(tries.gangs, is_late=is_late, put_off=put_off)
+        offers = partial(_offers, useful=useful, snapshot=snapshot, sizes=sizes)
+        more = _needs(timely, snapshot=snapshot, sizes=sizes, grown=grown, offers=offers)
+        _provide_all(map(offers, tries.gangs), sizes=sizes, grown=grown)
         needs.update((need.uid, need) for need in islice(more, MAX_GANGS - len(needs)))
     # Put off: they are tried in a later cycle.
     taken = frozenset(decisions.deferred)
@@ -337,26 +345,29 @@ def _may_ask(gang: Gang) -> bool:
     return not (gang.group or gang.nominated or gang.is_foreign)
 
 
-def _tries(waiting: Sequence[Gang], *, cycle: CycleInput, sizes: PoolSizes, used: int) -> NodeTries:
+def _tries(
+    waiting: Sequence[Gang], *, cycle: CycleInput, useful: UsefulOffers | None, used: int
+) -> NodeTries:
     """Return the gangs to try on more nodes in a cycle of which this part begins.
 
     Args:
         waiting: gangs that more nodes may help, in scheduling order.
         cycle: arguments of the cycle.
-        sizes: sizes of the pools, with nodes requested so far.
+        useful: the offers that may help each gang. None: no gang waits.
         used: units of the gangs with open requests.
     """
     has_limit = cycle.try_budget is not None
     if has_limit:
         begin(CyclePart.NEEDS)
+    if useful is None:
+        return NodeTries()
     return node_tries(
         waiting,
-        snapshot=cycle.snapshot,
-        sizes=sizes,
+        useful=useful,
         budget=cycle.try_budget,
         before=(*cycle.put_off, *cycle.deferred),
         used=used,
-        is_late=bool(waiting) and has_limit and is_late("nodes"),
+        is_late=has_limit and is_late("nodes"),
     )
 
 
@@ -377,29 +388,39 @@ def _timely(
             yield gang
 
 
+def _offers(
+    gang: Gang, *, useful: UsefulOffers, snapshot: Snapshot, sizes: PoolSizes
+) -> Iterator[tuple[NodeOffer, int]]:
+    """Yield the offers to try for a gang, in this order, with the most nodes.
+
+    Without any nodes, it may still start in the zone of the offer where pods end.
+    """
+    pods_end = any(node.terminating is not NOTHING for node in snapshot.nodes)
+    for offer, most in offers_for(gang, offers_by_cost(gang, snapshot), sizes=sizes):
+        if useful.helps(offer, gang):
+            yield offer, most
+        elif pods_end:
+            yield offer, 0
+
+
 def _needs(
-    waiting: Sequence[Gang],
-    *,
     timely: Iterable[Gang],
+    *,
     snapshot: Snapshot,
     sizes: PoolSizes,
     grown: GrownCluster,
+    offers: Callable[[Gang], Iterator[tuple[NodeOffer, int]]],
 ) -> Iterator[NeedsNodes]:
     """Yield the nodes that gangs without earlier requests need, the first in line first.
 
     Args:
-        waiting: the gangs to try.
-        timely: those for which the time of the cycle suffices.
+        timely: the gangs to try, for which the time of the cycle suffices.
         snapshot: the cluster with its offers.
         sizes: sizes of the pools; needed nodes are added.
         grown: the cluster on which the gangs take their places.
+        offers: returns the offers to try for a gang, with the most nodes of each.
     """
     ends = {node.name: node.ending for node in snapshot.nodes if node.terminating != NOTHING}
-    _provide_all(
-        (offers_for(gang, offers_by_cost(gang, snapshot), sizes=sizes) for gang in waiting),
-        sizes=sizes,
-        grown=grown,
-    )
     # One of equal gangs is tried. Others are as likely to start until further nodes come.
     classes = EquivalenceClasses(frozenset(queue.name for queue in snapshot.queues))
     failed: dict[int, int] = {}
@@ -411,14 +432,13 @@ def _needs(
         if grown.takes_free_places(gang):
             continue
         # The first offer with which it starts. Generators: later offers are not tried.
-        tried = offers_for(gang, offers_by_cost(gang, snapshot), sizes=sizes)
-        starts = (grown.start(gang, offer=offer, most=most) for offer, most in tried)
+        starts = (grown.start(gang, offer=offer, most=most) for offer, most in offers(gang))
         start = next(filter(None, starts), None)
         if start is None:
             failed[number] = grown.came
         if start is None or not start.need.nodes:
             continue
-        if not _waits_for_pods(gang, start.placed, ends=ends, grown=grown):
+        if not _waits_for_pods(start, ends=ends, grown=grown):
             sizes.ask(start.need.pool, start.need.nodes)
             yield replace(start.need, pool_nodes=sizes.final(start.need.pool))
 
@@ -436,7 +456,7 @@ def _provide_all(
     wanted = Counter[tuple[str, str]]()
     offers: dict[tuple[str, str], NodeOffer] = {}
     for each in tried:
-        for offer, most in islice(each, 1):
+        for offer, most in islice(((offer, most) for offer, most in each if most), 1):
             place = (offer.pool, offer.zone)
             wanted[place] += most
             offers[place] = offer
@@ -446,33 +466,30 @@ def _provide_all(
 
 
 def _waits_for_pods(
-    gang: Gang, placed: Placed, *, ends: Mapping[str, Resources], grown: GrownCluster
+    start: GangStart, *, ends: Mapping[str, Resources], grown: GrownCluster
 ) -> bool:
     """Return whether a gang with its places does not fit beside the pods that end there.
 
     Args:
-        gang: the gang.
-        placed: its places.
+        start: the gang's start.
         ends: resources of ending pods, by node.
         grown: the cluster on which it has taken its places.
     """
-    taken = shares_by_node(gang, placed)
-    shares = {name: share for name, share in taken.items() if name in ends}
+    shares = {name: share for name, share in start.shares.items() if name in ends}
     left = grown.free_on(shares) if shares else {}
     return any(not share.fits_in(left[name] + share - ends[name]) for name, share in shares.items())
 
 
 def _promised_nodes(
-    coming: Iterable[OfferedNode], *, places: Mapping[str, Placed], line: Iterable[Gang]
+    coming: Iterable[OfferedNode], *, starts: Iterable[GangStart]
 ) -> Iterator[Node]:
     """Yield the nodes that are being set up, with all of their resources in use.
 
     The shares of the gangs that have places on a node count as terminating, so they become free.
     """
     free: defaultdict[str, Resources] = defaultdict(lambda: NOTHING)
-    gangs = {gang.uid: gang for gang in line}
-    for uid, placed in places.items():
-        for name, share in shares_by_node(gangs[uid], placed).items():
+    for start in starts:
+        for name, share in start.shares.items():
             free[name] += share
     for each in coming:
         yield each.promised(free[each.node.name])

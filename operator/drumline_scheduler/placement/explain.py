@@ -16,7 +16,7 @@ O(nodes + allocations of the pool), once per shape and cycle.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import compress
 from typing import Final
@@ -226,16 +226,18 @@ def _missing_label(search: Search, *, most: Sequence[int]) -> str | None:
     return None
 
 
-def why_blocked(search: Search, *, names: bool = True, fits_empty: bool = False) -> Rejection:
+def why_blocked(
+    search: Search, *, names: Callable[[], bool], fits_empty: bool = False
+) -> Rejection:
     """Return the rejection of a gang that has its quota and finds no nodes now.
 
     Args:
         search: the search that failed.
-        names: whether to search for blockers, if the end of other gangs would help.
+        names: returns whether to search for blockers. It is asked if their end would help.
         fits_empty: True if it is known that the empty pool could hold the gang.
     """
     never = None if fits_empty else _infeasible(search, helped=True)
-    rejection = never or _blocked(search, names=names and is_exact(search))
+    rejection = never or _blocked(search, names=lambda: is_exact(search) and names())
     return _noting_inexact(search, rejection)
 
 
@@ -251,7 +253,7 @@ def _noting_inexact(search: Search, rejection: Rejection) -> Rejection:
     )
 
 
-def _blocked(search: Search, *, names: bool) -> Rejection:
+def _blocked(search: Search, *, names: Callable[[], bool]) -> Rejection:
     # The empty pool could hold the gang. Check whether it can on the eligible nodes.
     wanted = search.demand.pods
     emptied = search.most(capacity_if_empty(search, all_nodes=False))
@@ -322,7 +324,9 @@ def _closed_text(*, search: Search, ordinal: int) -> str | None:
     return f"{why}: {node.closed}" if why is Ineligibility.DISRUPTED else why
 
 
-def _occupied(*, search: Search, ids: list[int], reason: BlockReason, names: bool) -> Rejection:
+def _occupied(
+    *, search: Search, ids: list[int], reason: BlockReason, names: Callable[[], bool]
+) -> Rejection:
     # 1. Choose the domain with the most room now, then with the most free GPUs.
     most = search.most()
     search.index.catch_up()  # pods with a fixed node were taken from it for `most`
@@ -348,7 +352,8 @@ def _occupied(*, search: Search, ids: list[int], reason: BlockReason, names: boo
         whole_pool = int(search.index.slots[0][0])
         tail += f" (the whole pool has room for {counted(whole_pool, 'such pod')})"
     # 4. Name the gangs whose end would make room, and pods that should have left.
-    blockers = find_blockers(search, best) if names else []
+    is_named = names()
+    blockers = find_blockers(search, best) if is_named else []
     if blockers is None:
         blockers, held = [], [f"more than {MOST_CANDIDATES} jobs hold the rest"]
     else:
@@ -356,7 +361,7 @@ def _occupied(*, search: Search, ids: list[int], reason: BlockReason, names: boo
     head = needs(search)
     if resource not in ("gpus", "pods"):
         head += f" and {amount(resource=resource, count=needed)}"
-    hanging = hanging_pods(search.view, search.domain(best)) if names else []
+    hanging = hanging_pods(search.view, search.domain(best)) if is_named else []
     stuck = f"; should have ended: {named(hanging)}" if hanging else ""
     return Rejection(
         reason=reason,

@@ -68,27 +68,42 @@ class Placer:
             return nodes
         if kept:
             # The rejection of a repair does not count its own pods: it is valid for this gang only.
-            return why_blocked(search, names=self._names(search))
+            return why_blocked(search, names=lambda: self._names(search))
         rejection = self._rejected[question] = self._why_blocked(search)
         return rejection
 
-    def _names(self, search: Search) -> bool:
-        """Return whether the rejection of a search names blockers."""
-        gang, pool = search.gang, search.view.tree.pool
-        return self._explain and not self._is_late(f"{Stage.EXPLAIN} {gang.uid} {pool.name}")
+    def _names(self, search: Search, *, again: bool = False) -> bool:
+        """Return whether the rejection of a search names blockers.
+
+        Args:
+            search: the search that failed.
+            again: whether the time is asked for again, because the rest took some as well.
+        """
+        place = f"{Stage.EXPLAIN} {search.gang.uid} {search.view.tree.pool.name}"
+        return self._explain and not self._is_late(f"{place} blockers" if again else place)
 
     def _why_blocked(self, search: Search) -> Rejection:
         """Return the rejection of a new gang, from an earlier cycle if the pool is the same."""
-        view, current, names = search.view, self._projection.current, self._names(search)
-        if search.gang.uid in view.allocations or names is not self._explain:
-            # Its own pods never make room. And what the time does not suffice for is not kept.
-            return why_blocked(search, names=names)
-        key, state = (search.question, names), state_of(view)
+        view, current, explain = search.view, self._projection.current, self._explain
+        is_timely = self._names(search) is explain
+        key, state = (search.question, explain), state_of(view)
         known = current.explained.get(key)
-        if known is not None and known.state == state is not None:
+        # The own pods of a gang never make room, so its rejection is not that of others.
+        is_kept = is_timely and search.gang.uid not in view.allocations
+        if is_kept and known is not None and known.state == state is not None:
             return known.rejection
-        fits_empty = current.infeasible.get(search.question, search) is None
+
+        def names() -> bool:
+            nonlocal is_kept
+            is_named = is_timely and self._names(search, again=True)
+            is_kept &= is_named is explain
+            return is_named
+
+        fits_empty = is_kept and current.infeasible.get(search.question, search) is None
         rejection = why_blocked(search, names=names, fits_empty=fits_empty)
+        # What the time does not suffice for is not kept.
+        if not is_kept:
+            return rejection
         if known is not None and known.rejection == rejection:
             rejection = known.rejection  # those who compare it do so by identity
         # Gangs that were removed for the explanation are back: the pool is the same as before.

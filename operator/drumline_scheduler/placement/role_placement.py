@@ -27,7 +27,7 @@ from drumline_scheduler.placement.frontier import Frontier, Frontiers
 from drumline_scheduler.placement.packing import Packer, neighbours
 from drumline_scheduler.placement.slots import SlotIndex
 
-MOST_BALANCE_STEPS: Final = 1 << 22
+MOST_BALANCE_STEPS: Final = 1 << 21
 """Largest number of sums that are compared to make the shares of domains more even. Beyond it,
 shares are less even than they could be."""
 
@@ -98,13 +98,13 @@ class RolePlacer:
             for key in parts_of
         }
 
-        def bins(low: int, high: int) -> list[Bin]:
+        def bins(low: int, high: int, *, most: int | None = None) -> list[Bin]:
             parts: list[Bin] = []
             for (frontier, labelled), ids in parts_of.items():
                 options = alone[frontier, labelled]
                 if labelled:
                     options = [*options, *_main_options(frontier, low=low * unit, high=high * unit)]
-                parts += [Bin(identity=i, options=options) for i in ids]
+                parts += [Bin(identity=i, options=options) for i in ids[:most]]
             return sorted(parts, key=lambda part: part.identity)
 
         def share_out(low: int, high: int) -> list[BinChoice]:
@@ -120,8 +120,11 @@ class RolePlacer:
         # 2. Raise the smallest share, then lower the largest, while the same number is enough.
         tries = Tries(MOST_BALANCE_STEPS // steps_of(mix=mix, bins=widest, most=count))
 
+        # Of equal domains, no more are used than these, and one for each role pod alone.
+        most = count + sum(mix.combinations[target])
+
         def suffices(low: int, high: int) -> bool:
-            parts = bins(low, high)
+            parts = bins(low, high, most=most)
             used = fewest_used(mix=mix, bins=parts, target=target, pods=pods, most=count)
             return used == count
 

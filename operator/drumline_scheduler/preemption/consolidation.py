@@ -30,6 +30,7 @@ from drumline_scheduler.preemption.eviction_simulation import (
 from drumline_scheduler.preemption.relocation import MoveAllowance, RelocationPlan, relocated
 from drumline_scheduler.preemption.victims import least_victims
 from drumline_scheduler.rejections import Rejection
+from drumline_scheduler.work import is_late
 
 MAX_RETRIES: Final = 4
 _WAITS_FOR_ROOM: Final = frozenset(
@@ -123,7 +124,9 @@ class Consolidator:
         # Each round excludes a mover without new slots. Choosing the best set of movers with their
         # slots together would be a search over all placements.
         stay: set[str] = set()
-        for _ in range(MAX_RETRIES):
+        for number in range(MAX_RETRIES):
+            if number and is_late(f"moves {gang.uid} {number}"):
+                return None
             candidates = [
                 unit
                 for unit in self._candidates.movable(pool=pool, projected=projected)

@@ -178,6 +178,12 @@ class Timeline:
                 yield self._at
 
     @property
+    def last_end(self) -> float:
+        """The time of the last end. Nothing is free later that is not free then."""
+        ends = (event.at for event in reversed(self._events) if event.placement is None)
+        return next(ends, self._at)
+
+    @property
     def _done(self) -> int:
         """The number of applied events."""
         return len(self._undos)

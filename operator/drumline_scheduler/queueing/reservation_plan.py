@@ -45,7 +45,7 @@ from drumline_scheduler.work import is_late, spend
 
 _ENDS_OF_A_STRIDE: Final = 64
 """Ends of a walk after which the distance between examined ends doubles."""
-_LEAST_ENDS_OF_A_STRIDE: Final = 4
+_LEAST_ENDS_OF_A_STRIDE: Final = 8
 """Fewer of them for gangs whose searches are costly."""
 
 
@@ -100,10 +100,11 @@ class ReservationPlan:
         timeline, ceiling = self._timeline, CapacityCeiling(plan=self, requests=requests)
         # 1. Walk along the ends, from the first at which enough GPUs are free.
         since = _earliest(timeline=timeline, requests=requests)
-        following, ends_of_a_stride = 0, _ends_of_a_stride(requests)
+        # The last end is always examined: a gang that fits at any end mostly fits there.
+        following, ends_of_a_stride, last = 0, _ends_of_a_stride(requests), timeline.last_end
         for walked, start in enumerate(() if since is None else timeline.ends(since=since)):
             spend(1)
-            if walked < following:
+            if walked < following and start < last:
                 continue
             following = walked + (1 << walked // ends_of_a_stride)
             if is_late(f"reserve {requests[0].gang.uid} {walked}"):

@@ -302,6 +302,29 @@ def test_a_rejection_that_was_cut_short_is_not_kept() -> None:
     assert {each.key: each for each in third.blocked}["training/waits"].blockers
 
 
+def test_the_time_is_asked_for_again_before_blockers_are_searched() -> None:
+    holds = admitted(gang("holds", nodes=2, gpus=2), "n0", "n1")
+    given = CycleInput(
+        snapshot=cluster(*racks(count=1), running=[holds]),
+        pending=(gang("waits", gpus=2),),
+        policy=Policy(),
+        now=0.0,
+        try_budget=TRY_BUDGET,
+        put_off=("uid-waits",),
+    )
+    named = dict[str, bool]()
+    for questions in range(12):
+        cache = CycleCache()
+        made = decide(given, cache=cache, work=ticking(questions))
+        named[made.late_at[0] if made.late_at else ""] = bool(made.blocked[0].blockers)
+        assert decide(replace(given, late_from=made.late_at)) == made
+        # What the time did not suffice for is not kept.
+        assert decide(given, cache=cache).blocked[0].blockers
+    assert not named["admit: explain uid-waits h100"]
+    assert not named["admit: explain uid-waits h100 blockers"]
+    assert named[""]
+
+
 def test_some_gangs_of_other_namespaces_are_tried_whatever_the_time() -> None:
     line = different(43)
     several = [
@@ -647,4 +670,4 @@ def test_fewer_ends_are_examined_for_a_reservation_when_the_time_is_over() -> No
     # And for a gang whose searches are costly.
     roles = tuple(Role(name=f"r{index}", pods=9, per_pod=pod(0)) for index in range(8))
     made.append(decide(replace(given, pending=(replace(big, roles=roles),))))
-    assert made[2].reservations[0].start_at == 1180.0
+    assert made[2].reservations[0].start_at == 1140.0

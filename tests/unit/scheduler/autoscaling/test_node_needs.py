@@ -563,6 +563,7 @@ def test_a_broken_gang_that_does_not_get_its_promised_place_asks_in_the_next_cyc
         promises=Promised(snapshot=kept, pending=()),
         decide=decide,
         nodes=OfferedNodes(),
+        has_quota=lambda _gang, _pool, _size: True,
     )
     assert decisions.needs_nodes == ()
     assert reasons(decisions) == {"broken": BlockReason.INSUFFICIENT_GPUS}

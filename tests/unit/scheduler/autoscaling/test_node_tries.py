@@ -23,6 +23,7 @@ from drumline_scheduler.autoscaling.node_tries import (
     node_tries,
     units_of,
 )
+from drumline_scheduler.autoscaling.useful_offers import UsefulOffers
 from drumline_scheduler.offered_nodes import OfferedNodes
 from tests.unit.scheduler.builders import admitted, cluster, gang, node, pod
 
@@ -39,12 +40,14 @@ def tries(
     budget: int | None = None,
     before: tuple[str, ...] = (),
     used: int = 0,
+    there: int = 8,
 ) -> NodeTries:
-    snapshot = replace(FULL, offers=offers)
+    """The choice, on a cluster with one full node of `there` GPUs."""
+    full = node("n0", "r0", gpus=there, used=pod(there))
+    snapshot = replace(FULL, nodes=(full,), offers=offers)
     sizes = PoolSizes(snapshot.nodes)
-    return node_tries(
-        waiting, snapshot=snapshot, sizes=sizes, budget=budget, before=before, used=used
-    )
+    useful = UsefulOffers(snapshot, sizes=sizes, has_quota=lambda _gang, _pool, _size: True)
+    return node_tries(waiting, useful=useful, budget=budget, before=before, used=used)
 
 
 def crowd(count: int, *, namespace: str = "crowd") -> list[Gang]:
@@ -57,7 +60,9 @@ def crowd(count: int, *, namespace: str = "crowd") -> list[Gang]:
 def test_a_gang_of_which_no_pod_fits_on_a_new_node_is_not_tried() -> None:
     large, fits = gang("large", gpus=9), gang("fits", gpus=8)
     with_role = replace(large, roles=(Role(name="r", pods=1, per_pod=pod(1)),))
-    assert tries(large, fits, with_role).gangs == (fits, with_role)
+    assert tries(large, fits, with_role).gangs == (fits,)
+    # A role pod fits on a new node, and the main pod on a node that there is.
+    assert tries(with_role, offers=(offer(gpus=8),), there=16).gangs == (with_role,)
 
 
 def test_a_gang_that_needs_more_gpus_than_the_pool_can_get_is_not_tried() -> None:
@@ -101,10 +106,9 @@ def test_gangs_with_open_requests_have_a_budget_together() -> None:
 
 
 def test_a_gang_behind_many_that_cannot_start_gets_its_nodes_in_a_later_cycle() -> None:
-    """New nodes are in one rack, so gangs that need two racks wait for nothing that may come."""
+    """There may be enough GPUs for each of the others, but never enough nodes."""
     stuck = [
-        replace(each, required_level="rack", nodes=2, selector={"kind": str(index)})
-        for index, each in enumerate(crowd(20))
+        replace(each, nodes=130 + index, per_pod=pod(5)) for index, each in enumerate(crowd(20))
     ]
     fits = gang("fits", key="crowd/fits", gpus=8, at=1000.0)
     given = CycleInput(

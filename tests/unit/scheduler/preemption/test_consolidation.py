@@ -6,7 +6,17 @@ from dataclasses import replace
 
 import pytest
 
-from drumline_scheduler import Decisions, Gang, MoveBudget, Policy, Snapshot, VictimReason
+from drumline_scheduler import (
+    CycleInput,
+    Decisions,
+    Gang,
+    MoveBudget,
+    Policy,
+    Snapshot,
+    VictimReason,
+    decide,
+)
+from drumline_scheduler.queueing.deferral import TRY_BUDGET
 from tests.property.invariants import violations
 from tests.unit.scheduler.builders import (
     admitted,
@@ -17,6 +27,7 @@ from tests.unit.scheduler.builders import (
     racks,
     run,
     still_waiting,
+    ticking,
     without,
 )
 
@@ -145,3 +156,26 @@ def test_many_gangs_are_served_by_moves_in_one_cycle() -> None:
     decisions = decided(cluster(*nodes, running=running), *wide, policy=generous)
     assert len(decisions.preemptions) == 4
     assert len(moves(decisions)) == 16
+
+
+def test_no_second_mover_is_searched_once_the_time_is_over() -> None:
+    """The one that loses least may only run where it is."""
+    snapshot = scattered(a=1, b=5, c=9)
+    tied, *free = snapshot.admitted
+    tied = replace(tied, gang=replace(tied.gang, selector={"kind": "x"}))
+    first, *rest = snapshot.nodes
+    snapshot = replace(
+        snapshot, admitted=(tied, *free), nodes=(replace(first, labels={"kind": "x"}), *rest)
+    )
+    given = CycleInput(
+        snapshot=snapshot,
+        pending=(WHOLE,),
+        policy=MOVES,
+        now=0.0,
+        try_budget=TRY_BUDGET,
+        put_off=(WHOLE.uid,),
+    )
+    assert moves(decide(given, work=ticking(1000))) == [("training/b", ("n0",))]
+    made = decide(given, work=ticking(0))
+    assert moves(made) == []
+    assert decide(replace(given, late_from=made.late_at)) == made

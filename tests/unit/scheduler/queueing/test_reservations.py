@@ -17,12 +17,13 @@ from drumline_scheduler import (
     Policy,
     Queue,
     Reservation,
+    Role,
     WaitingRule,
     cycle_session,
     decide,
 )
 from drumline_scheduler.admission import Admission
-from tests.unit.scheduler.builders import admitted, cluster, gang, node, racks, run
+from tests.unit.scheduler.builders import admitted, cluster, gang, node, pod, racks, run
 
 BACKFILL = Policy(waiting=WaitingRule.BACKFILL)
 NOW = 1000.0
@@ -420,3 +421,17 @@ def test_walks_for_many_namespaces_end_as_well(monkeypatch: pytest.MonkeyPatch) 
     bounded = starts(decide(replace(given, try_budget=100)))
     assert set(bounded) < {each.key for each in wanted}
     assert set(bounded) >= {"ns-0/g", "ns-1/g"}
+
+
+def test_the_last_end_is_examined_for_a_costly_gang() -> None:
+    """Between the first and the last one, the distance between examined ends grows."""
+    # Enough GPUs are free at the 22nd of 43 ends, but a whole rack at the last one.
+    nodes = [node(f"n{index}", f"rack-{index % 2}") for index in range(43)]
+    running = [runs(f"r{index:02}", f"n{index}", left=10.0 * (index + 1)) for index in range(43)]
+    roles = tuple(Role(name=f"r{index}", pods=9, per_pod=pod(0)) for index in range(8))
+    big = replace(gang("big", nodes=22, gpus=2), roles=roles, required_level="rack")
+    given = CycleInput(
+        snapshot=cluster(*nodes, running=running), pending=(big,), policy=BACKFILL, now=NOW
+    )
+    (reservation,) = decide(given).reservations
+    assert reservation.start_at == NOW + 430.0
