@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -11,6 +12,7 @@ from typing import Final
 from drumline.kube import errors, impersonation
 from drumline.kube.client import KubeClient
 from drumline.kube.credentials import Credentials, NoCredentials, discover, from_kubeconfig
+from drumline.kube.kinds import is_label
 from drumline.kube.retry import RetryPolicy
 from drumline_cli.errors import BadInput, NotAnswered, NotAnsweredYet, NotLoggedIn
 from drumline_contract import plain
@@ -24,8 +26,9 @@ def chosen_credentials(chosen: argparse.Namespace, environment: Mapping[str, str
     """Return the credentials that `--kubeconfig`, `--context` and `--as` name.
 
     Raises:
-        BadInput: there are none, or they cannot be used.
+        BadInput: there are none, or they cannot be used; or a name is not one.
     """
+    _check_names(chosen)
     credentials = find_credentials(
         environment, kubeconfig=chosen.kubeconfig, context=chosen.context
     )
@@ -37,6 +40,18 @@ def chosen_credentials(chosen: argparse.Namespace, environment: Mapping[str, str
     except ValueError as error:
         raise BadInput(f"--as: {error}") from None
     return replace(credentials, impersonation=asked) if asked else credentials
+
+
+def _check_names(chosen: argparse.Namespace) -> None:
+    # A wrong namespace is an empty list for the server, as if it had no jobs.
+    namespace: str | None = getattr(chosen, "namespace", None)
+    if namespace is not None and not is_label(namespace):
+        raise BadInput(
+            f"--namespace {plain(namespace)!r}: want lower case letters, digits and '-', at most 63"
+        )
+    job: str | None = getattr(chosen, "job", None)
+    if job is not None and not {"", ".", ".."}.isdisjoint(job.split("/")):
+        raise BadInput(f"{plain(job)!r} is not a valid object name")
 
 
 def find_credentials(
@@ -58,21 +73,36 @@ def find_credentials(
             return from_kubeconfig(kubeconfig, context=context)
         return discover(environment, kubeconfig=kubeconfig)
     except NoCredentials as error:
-        # The remedy depends on the source that failed.
-        remedy = "set KUBECONFIG, or use --kubeconfig"
-        if kubeconfig is not None:
-            remedy = "correct --kubeconfig, or set KUBECONFIG"
-        elif environment.get("KUBECONFIG"):
-            remedy = "correct KUBECONFIG, or use --kubeconfig"
-        raise BadInput(f"no usable kubeconfig: {plain(str(error))}; {remedy}") from None
+        raise _unusable(error, environment, kubeconfig) from None
 
 
-def cluster_client(credentials: Credentials) -> KubeClient:
-    """Return a client that gives up soon, and whose writes name every unknown field.
+def _unusable(
+    error: NoCredentials, environment: Mapping[str, str], kubeconfig: Path | None
+) -> BadInput:
+    # The remedy depends on the source that failed.
+    remedy = "set KUBECONFIG, or use --kubeconfig"
+    if kubeconfig is not None:
+        remedy = "correct --kubeconfig, or set KUBECONFIG"
+    elif environment.get("KUBECONFIG"):
+        remedy = "correct KUBECONFIG, or use --kubeconfig"
+    return BadInput(f"no usable kubeconfig: {plain(str(error))}; {remedy}")
 
-    An asynchronous context manager.
+
+@asynccontextmanager
+async def cluster_client(credentials: Credentials) -> AsyncGenerator[KubeClient]:
+    """Enter a client that gives up soon, and whose writes name every unknown field.
+
+    Raises:
+        BadInput: a certificate of the credentials cannot be used.
     """
-    return KubeClient(credentials, retry=_RETRY, user_agent="drumline-cli", strict=True)
+    client = KubeClient(credentials, retry=_RETRY, user_agent="drumline-cli", strict=True)
+    async with AsyncExitStack() as stack:
+        # Certificates are read only here, when a connection needs them.
+        try:
+            await stack.enter_async_context(client)
+        except NoCredentials as error:
+            raise BadInput(f"no usable kubeconfig: {plain(str(error))}") from None
+        yield client
 
 
 def missing_job(error: errors.NotFound, *, job: str, namespace: str) -> str:

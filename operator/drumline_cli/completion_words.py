@@ -82,12 +82,6 @@ def _names(kind: str, options: dict[str, str]) -> list[str]:
             items = await reads.list_all(
                 client, kinds[kind], namespace=namespace if kind == JOBS else None
             )
-        return sorted(_name(item) for item in items)
+        return sorted(str(reads.document(item)["metadata"]["name"]) for item in items)
 
     return asyncio.run(read())
-
-
-def _name(item: bytes) -> str:
-    import json  # noqa: PLC0415 - see above
-
-    return str(json.loads(item)["metadata"]["name"])

@@ -18,6 +18,8 @@ class CommandExit(IntEnum):
     """An argument, a file or the kubeconfig cannot be used."""
     JOB_FAILED = 3
     """The command followed a job, and the job failed."""
+    INTERRUPTED = 130
+    """The user pressed Ctrl-C; the number is that of shells."""
 
 
 MEANINGS: Final[Mapping[CommandExit, str]] = {
@@ -25,6 +27,7 @@ MEANINGS: Final[Mapping[CommandExit, str]] = {
     CommandExit.NOT_DONE: "the cluster refused, did not answer, or does not have the object",
     CommandExit.BAD_INPUT: "an argument, a file or the kubeconfig cannot be used",
     CommandExit.JOB_FAILED: "the job failed",
+    CommandExit.INTERRUPTED: "Ctrl-C",
 }
 _FOLLOWS: Final = frozenset(("run", "logs"))
 """Commands that follow a job to its end."""

@@ -15,6 +15,7 @@ from drumline_cli.arguments import parser
 from drumline_cli.command_line import parse
 from drumline_cli.completion_words import COMPLETE, complete
 from drumline_cli.errors import CommandError
+from drumline_cli.exit_codes import CommandExit
 from drumline_cli.run_arguments import split_command
 
 
@@ -30,17 +31,35 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen.command_line = command_line
     try:
         output = commands.run(chosen, os.environ)
-        sys.stdout.write(output.text)
-        sys.stdout.flush()
     except CommandError as error:
         # Errors are one sentence on standard error, so standard output stays usable.
         sys.stderr.write(f"drumline: {error}\n")
         return error.exit_code
+    except BrokenPipeError:  # of a command that prints by itself, such as `logs -f`
+        return _close_output()
+    except KeyboardInterrupt:
+        # A command with something to say about it has caught it.
+        return CommandExit.INTERRUPTED
+    return _print(output)
+
+
+def _print(output: commands.Output) -> int:
+    try:
+        sys.stdout.write(output.text)
+        sys.stdout.flush()
     except BrokenPipeError:  # the reader has seen enough: `drumline report ... | head`
-        # Without this, the interpreter reports a broken pipe at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        return _close_output()
+    except OSError as error:  # the disk of a file is full
+        _close_output()
+        sys.stderr.write(f"drumline: standard output: {error.strerror}\n")
+        return CommandExit.NOT_DONE
     return output.exit_code
+
+
+def _close_output() -> int:
+    # Without this, the interpreter reports the error again at exit.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return CommandExit.DONE
 
 
 def _program_name() -> str:

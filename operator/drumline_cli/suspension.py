@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -26,9 +25,7 @@ async def write_suspend(client: KubeClient, *, name: str, namespace: str, suspen
         NotAnswered: the job has ended, or is already suspended or resumed.
         KubeError: the user may not change the job, or it does not exist.
     """
-    raw: dict[str, Any] = json.loads(
-        await reads.get(client, TRAINING_JOBS, name=name, namespace=namespace)
-    )
+    raw = await reads.get_document(client, TRAINING_JOBS, name=name, namespace=namespace)
     if nothing := nothing_to_do(raw, suspend=suspend):
         raise NotAnswered(f"trainingjob {namespace}/{name} {nothing}")
     for value in values_to_write(raw, suspend=suspend):

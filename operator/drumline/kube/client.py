@@ -282,6 +282,8 @@ class KubeClient:
             timeout=timeout,
             # A redirect would take the request, and perhaps its token, to another host.
             allow_redirects=False,
+            proxy=self._credentials.proxy,
+            server_hostname=self._credentials.tls_server_name,
         ) as response:
             yield response
 

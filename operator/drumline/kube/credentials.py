@@ -10,23 +10,22 @@ connections, which the liveness probe sees as stale informers.
 from __future__ import annotations
 
 import asyncio
-import os
 import ssl
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypedDict
+from typing import Final, TypedDict
+from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
-from yaml import YAMLError
-
+from drumline.kube import errors
 from drumline.kube.impersonation import Headers
-from drumline.kube.kubeconfig import files_of, impersonation, simple
-
-# The import takes 64 MB and half a second, and only a kubeconfig needs it.
-if TYPE_CHECKING:
-    from kubernetes.client import Configuration
+from drumline.kube.kinds import is_label
+from drumline.kube.kubeconfig import KubeconfigError, KubeContext, files_of, simple
+from drumline.kube.kubeconfig_package import by_package
+from drumline_contract.regular_files import open_regular
 
 SERVICE_ACCOUNT_FOLDER: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 # The kubelet rotates a token at 80 % of its hour, so a delay of one minute is safe.
@@ -62,16 +61,26 @@ class Token:
         """A lock belongs to the first loop in which somebody waits for it."""
 
     async def current(self) -> str | None:
-        """Return the token to send now, at most a minute old. None with client certificates."""
+        """Return the token to send now, at most a minute old. None with client certificates.
+
+        Raises:
+            Unreachable: it cannot be read now, such as when a plugin fails.
+        """
         # The first check avoids the lock on each request. The second one follows another reader.
         if self._is_stale():
             async with self._reading.setdefault(asyncio.get_running_loop(), asyncio.Lock()):
                 if self._is_stale():
                     # A thread: an exec plugin may take seconds, and a mounted file may be on a
                     # stuck disk.
-                    self._value = await asyncio.to_thread(self._read)
-                    self._read_at = self._clock()
+                    try:
+                        self.take(await asyncio.to_thread(self._read))
+                    except (OSError, KubeconfigError) as error:
+                        raise errors.Unreachable(f"no token: {error}", sent=False) from error
         return self._value
+
+    def take(self, value: str | None) -> None:
+        """Take a value that was read just now: a plugin runs once, and a pipe is read once."""
+        self._value, self._read_at = value, self._clock()
 
     def forget(self) -> None:
         """Read it again before the next request: the server refused it."""
@@ -115,14 +124,24 @@ class Credentials:
     namespace: str = "default"
     impersonation: Headers = ()
     """Headers of the identity to impersonate. Empty for this identity itself."""
+    proxy: str | None = None
+    """URL of the proxy for all requests."""
+    tls_server_name: str | None = None
+    """Name in the server's certificate. None: the host of the URL."""
 
     def ssl_context(self) -> ssl.SSLContext:
-        """Return a new TLS context from the present files."""
-        context = ssl.create_default_context(cafile=self.ca_path)
+        """Return a new TLS context from the present files.
+
+        Raises:
+            NoCredentials: a file is missing, or is not what it should be.
+        """
+        with _named_errors(self.ca_path):
+            context = ssl.create_default_context(cafile=self.ca_path)
         if self.certificate_path is not None:
             # The key must match the certificate. `load_cert_chain` raises at start, not at the
-            # first call.
-            context.load_cert_chain(self.certificate_path, self.private_key_path)
+            # first call. Without a password here, OpenSSL would ask for one on the terminal.
+            with _named_errors(self.certificate_path, self.private_key_path):
+                context.load_cert_chain(self.certificate_path, self.private_key_path, password="")
         if self.insecure:
             # `check_hostname` must be off first: Python rejects CERT_NONE while it is on.
             context.check_hostname = False
@@ -133,12 +152,18 @@ class Credentials:
         """Return the arguments of `kopf.ConnectionInfo`: one login serves both clients.
 
         Raises:
-            NoCredentials: the kubeconfig impersonates another identity, which Kopf cannot do.
+            NoCredentials: the kubeconfig impersonates another identity or needs a proxy or a name,
+                which Kopf cannot do.
         """
         # Kopf's ConnectionInfo has no field for headers, so the identity would silently be dropped.
         if self.impersonation:
             raise NoCredentials(
                 "an operator cannot impersonate another identity: remove `as` from the kubeconfig"
+            )
+        if self.proxy or self.tls_server_name:
+            raise NoCredentials(
+                "an operator cannot use proxy-url and tls-server-name: remove them from the"
+                " kubeconfig"
             )
         return ConnectionFields(
             server=self.server,
@@ -149,6 +174,19 @@ class Credentials:
             private_key_path=_text(self.private_key_path),
             default_namespace=self.namespace,
         )
+
+
+@contextmanager
+def _named_errors(*paths: Path | None) -> Generator[None]:
+    """Name the files in errors of OpenSSL, which has no names, and would wait for a pipe."""
+    try:
+        for path in filter(None, paths):
+            open_regular(path).close()
+        yield
+    except OSError as error:  # an SSLError is one
+        named = " and ".join(str(path) for path in paths if path) or "the system's certificates"
+        why = error.strerror or str(error)
+        raise NoCredentials(f"{named}: not a certificate that can be used: {why}") from error
 
 
 def _text(path: Path | None) -> str | None:
@@ -196,40 +234,29 @@ def from_kubeconfig(path: Path | None = None, *, context: str | None = None) -> 
     Raises:
         NoCredentials: the file is missing or invalid, or does not contain the context.
     """
-    # The fast path covers static tokens and client certificates, without a 64 MB import.
-    known = simple(path, context=context)
-    if known is not None:
+    files = files_of(path)
+    named = " and ".join(map(str, files))
+    if not any(file.exists() for file in files):
+        raise NoCredentials(f"{named} does not exist")
+    try:
+        known = _context(path, context)
+        # An exec plugin's token expires, so each renewal loads the file again.
+        token = Token(lambda: _context(path, context).token)
+        token.take(known.token)
         return Credentials(
-            server=known.server.rstrip("/"),
-            token=Token(lambda: _token_of(path, context)),
+            server=_server(known.server),
+            token=token,
             ca_path=known.ca_path,
             certificate_path=known.certificate_path,
             private_key_path=known.private_key_path,
             insecure=known.insecure,
             namespace=known.namespace,
             impersonation=known.impersonation,
+            proxy=known.proxy,
+            tls_server_name=known.tls_server_name,
         )
-    files = files_of(path)
-    named = " and ".join(map(str, files))
-    if not any(file.exists() for file in files):
-        raise NoCredentials(f"{named} does not exist")
-    # kubernetes ignores `as`. Without these headers the command would run as the wrong user.
-    try:
-        acts_as = impersonation(path, context=context)
-    except ValueError as error:
+    except KubeconfigError as error:
         raise NoCredentials(f"{named}: {error}") from error
-    loaded = _load_kubeconfig(path, context)
-    return Credentials(
-        server=str(loaded.host).rstrip("/"),
-        # An exec plugin's token expires, so each renewal loads the file and runs the plugin again.
-        token=Token(lambda: _bearer(_load_kubeconfig(path, context))),
-        ca_path=_path(loaded.ssl_ca_cert),
-        certificate_path=_path(loaded.cert_file),
-        private_key_path=_path(loaded.key_file),
-        insecure=not loaded.verify_ssl,
-        namespace=_context_namespace(path, context),
-        impersonation=acts_as,
-    )
 
 
 def discover(environment: Mapping[str, str], *, kubeconfig: Path | None = None) -> Credentials:
@@ -245,52 +272,36 @@ def discover(environment: Mapping[str, str], *, kubeconfig: Path | None = None) 
     return from_kubeconfig(kubeconfig)
 
 
-def _token_of(path: Path | None, context: str | None) -> str | None:
-    """Return the token in the present file."""
+def _context(path: Path | None, context: str | None) -> KubeContext:
+    """Return a context that can be used.
+
+    Raises:
+        KubeconfigError: it cannot.
+    """
+    # The fast path covers static tokens and client certificates, without a 64 MB import.
     known = simple(path, context=context)
-    return _bearer(_load_kubeconfig(path, context)) if known is None else known.token
+    if known is None:
+        known = by_package(path, context=context)
+    # A line break would end the header of a request.
+    if known.token is not None and not (known.token.isprintable() and known.token.isascii()):
+        raise KubeconfigError("the token has characters that no token has, such as a line break")
+    if not is_label(known.namespace):
+        raise KubeconfigError(f"the context's namespace {known.namespace!r} is not a name")
+    return known
 
 
-def _load_kubeconfig(path: Path | None, context: str | None) -> Configuration:
-    kube_config = _kube_config()
-    from kubernetes.client import Configuration  # noqa: PLC0415 - see _kube_config
+def _server(url: str) -> str:
+    """Return the URL without a trailing slash.
 
-    # A fresh object: the package's global default would leak one context into the next.
-    configuration = Configuration()
+    Raises:
+        KubeconfigError: it is not the URL of a server.
+    """
     try:
-        kube_config.load_kube_config(
-            config_file=_location(path),
-            context=context,
-            client_configuration=configuration,
-            # No write-back: a read-only home folder is common in a container.
-            persist_config=False,
-        )
-    except (kube_config.ConfigException, OSError, ValueError, YAMLError) as error:
-        named = " and ".join(map(str, files_of(path)))
-        raise NoCredentials(f"{named}: {error}") from error
-    return configuration
-
-
-def _context_namespace(path: Path | None, context: str | None) -> str:
-    contexts, active = _kube_config().list_kube_config_contexts(_location(path))
-    chosen = active if context is None else next(c for c in contexts if c["name"] == context)
-    return chosen["context"].get("namespace") or "default"
-
-
-def _kube_config() -> Any:
-    from kubernetes.config import kube_config  # noqa: PLC0415 - 64 MB and 0.5 s no pod needs
-
-    return kube_config
-
-
-def _location(path: Path | None) -> str | None:
-    return None if path is None else os.fspath(path.expanduser())
-
-
-def _bearer(loaded: Any) -> str | None:
-    value = loaded.api_key.get("BearerToken")
-    return None if value is None else value.removeprefix("Bearer ")
-
-
-def _path(value: str | None) -> Path | None:
-    return None if value is None else Path(value)
+        parts = urlsplit(url)
+        usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:  # brackets that are not closed, or a port out of range
+        usable = False
+    # The text may have a password, so the message does not quote it.
+    if not usable or not url.isprintable() or any(mark in url for mark in "@?# "):
+        raise KubeconfigError("the cluster's server must be a URL such as https://HOST:6443")
+    return url.rstrip("/")

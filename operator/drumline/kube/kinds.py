@@ -6,12 +6,15 @@ write an object define the written ones.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote
 
 DRUMLINE_GROUP: Final = "drumline.dev"
 DRUMLINE_VERSION: Final = "v1alpha1"
+
+_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +64,11 @@ class Resource:
         if subresource is not None:
             segments.append(subresource)
         return "/".join(segments)
+
+
+def is_label(text: str) -> bool:
+    """Return whether a text is a label of RFC 1123, as the names of namespaces are."""
+    return len(text) <= 63 and _LABEL.fullmatch(text) is not None
 
 
 def _segment(text: str) -> str:

@@ -12,7 +12,7 @@ import base64
 import binascii
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, cast
@@ -20,6 +20,7 @@ from typing import Any, Final, cast
 import yaml
 
 from drumline.kube.impersonation import FIELDS, Headers, headers_of
+from drumline.kube.yaml_bounds import MANIFESTS, excess
 
 Json = Mapping[str, Any]
 
@@ -48,8 +49,12 @@ _CONTEXT: Final = frozenset(("cluster", "user", "namespace", "extensions"))
 _MOST_BYTES: Final = 4 * 2**20
 
 
+class KubeconfigError(ValueError):
+    """A kubeconfig that cannot be used. The message names the field, never its value."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SimpleKubeconfig:
+class KubeContext:
     """One context of a kubeconfig: one server, one identity.
 
     Attributes:
@@ -60,6 +65,8 @@ class SimpleKubeconfig:
         insecure: trust any server certificate.
         namespace: namespace of the context.
         impersonation: the identity to act as, as headers.
+        proxy: URL of the proxy between here and the server.
+        tls_server_name: name in the server's certificate; None: the host of its URL.
     """
 
     server: str
@@ -70,9 +77,30 @@ class SimpleKubeconfig:
     insecure: bool
     namespace: str
     impersonation: Headers = ()
+    proxy: str | None = None
+    tls_server_name: str | None = None
 
 
-def simple(path: Path | None, *, context: str | None) -> SimpleKubeconfig | None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContextEntries:
+    """The entries that a context names, as kubectl merges several files.
+
+    Attributes:
+        name: name of the context.
+        context: its cluster, user and namespace.
+        cluster: the server and its certificates.
+        user: the identity; empty: anonymous.
+        folder: the folder to which paths of the user are relative.
+    """
+
+    name: str
+    context: Json
+    cluster: Json
+    user: Json
+    folder: Path
+
+
+def simple(path: Path | None, *, context: str | None) -> KubeContext | None:
     """Return the context if it is simple and in one readable file, otherwise None.
 
     Args:
@@ -105,7 +133,7 @@ def simple(path: Path | None, *, context: str | None) -> SimpleKubeconfig | None
         return None
     # Phase 4: embedded certificates become files, because OpenSSL loads them from a path.
     try:
-        return SimpleKubeconfig(
+        return KubeContext(
             server=cluster["server"],
             token=user.get("token"),
             ca_path=_path(cluster, "certificate-authority", file),
@@ -119,8 +147,8 @@ def simple(path: Path | None, *, context: str | None) -> SimpleKubeconfig | None
         return None
 
 
-def impersonation(path: Path | None, *, context: str | None) -> Headers:
-    """Return the headers of the identity that a context acts as; for kubeconfigs of any form.
+def entries(path: Path | None, *, context: str | None) -> ContextEntries:
+    """Return what a context names; for kubeconfigs of any form.
 
     The first file that has an entry counts, as in kubectl.
 
@@ -129,19 +157,39 @@ def impersonation(path: Path | None, *, context: str | None) -> Headers:
         context: one of its contexts; None takes the current one.
 
     Raises:
-        ValueError: a field of the user has another type, or groups are named without a user.
+        KubeconfigError: no file is a kubeconfig, or one of these entries is missing.
     """
-    documents = [parsed for file in files_of(path) if (parsed := _document(file)) is not None]
-    currents = (document.get("current-context") for document in documents)
+    documents: list[tuple[Path, Json]] = []
+    problems: list[str] = []
+    for file in files_of(path):
+        try:
+            documents.append((file, _read(file)))
+        # One of several files may be missing, as in kubectl.
+        except KubeconfigError as error:
+            problems.append(str(error))
+    if not documents:
+        raise KubeconfigError("; ".join(problems))
+    currents = (document.get("current-context") for _, document in documents)
     name = context or next((current for current in currents if current), None)
-    chosen = _first(documents, "contexts", name, "context")
-    user = _first(documents, "users", chosen.get("user"), "user") if chosen else None
-    return headers_of(user or {})
+    if not isinstance(name, str):
+        raise KubeconfigError("it has no current-context: name one with --context")
 
+    def named(section: str, entry: Any, field: str) -> tuple[Path, Json]:
+        for file, document in documents:
+            inside = _named(document.get(section), entry, field)
+            if inside is not None:
+                return file, inside
+        raise KubeconfigError(f"{section} has no entry {entry!r}, or several")
 
-def _first(documents: Sequence[Json], section: str, name: Any, field: str) -> Json | None:
-    entries = (_named(document.get(section), name, field) for document in documents)
-    return next((entry for entry in entries if entry is not None), None)
+    _, chosen = named("contexts", name, "context")
+    _, cluster = named("clusters", chosen.get("cluster"), "cluster")
+    # A context without a user is anonymous. One whose user is missing is a mistake.
+    user = chosen.get("user")
+    anonymous: tuple[Path, Json] = (documents[0][0], {})
+    file, identity = named("users", user, "user") if user else anonymous
+    return ContextEntries(
+        name=name, context=chosen, cluster=cluster, user=identity, folder=file.parent
+    )
 
 
 def files_of(path: Path | None) -> list[Path]:
@@ -165,13 +213,37 @@ def _file(path: Path | None) -> Path | None:
 
 def _document(file: Path) -> Json | None:
     try:
-        with file.open("rb") as opened:
-            text = opened.read(_MOST_BYTES + 1)
-        # CSafeLoader builds plain values only, and is much faster than the loader in Python.
-        loaded: Any = yaml.load(text, Loader=yaml.CSafeLoader) if len(text) <= _MOST_BYTES else None
-    except (OSError, ValueError, yaml.YAMLError, RecursionError):
+        return _read(file)
+    except KubeconfigError:
         return None
-    return cast("Json", loaded) if isinstance(loaded, dict) else None
+
+
+def _read(file: Path) -> Json:
+    """Return the mapping of a file.
+
+    Raises:
+        KubeconfigError: the file cannot be read, or is not such a mapping.
+    """
+    try:
+        with file.open("rb") as opened:
+            raw = opened.read(_MOST_BYTES + 1)
+        text = raw.decode()
+        problem = "too large" if len(raw) > _MOST_BYTES else excess(text, MANIFESTS)
+        # CSafeLoader builds plain values only, and is much faster than the loader in Python.
+        loaded: Any = None if problem else yaml.load(text, Loader=yaml.CSafeLoader)
+    except OSError as error:
+        raise KubeconfigError(error.strerror or str(error)) from error
+    except UnicodeDecodeError as error:
+        raise KubeconfigError(f"not UTF-8 at byte {error.start}") from error
+    # The text around the problem may be a token, so only its line is quoted.
+    except yaml.MarkedYAMLError as error:
+        line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
+        raise KubeconfigError(f"{line}not YAML: {error.problem}") from error
+    except (yaml.YAMLError, ValueError) as error:
+        raise KubeconfigError("not YAML") from error
+    if not isinstance(loaded, dict):
+        raise KubeconfigError(problem or "not a kubeconfig: it has no contexts")
+    return cast("Json", loaded)
 
 
 def _named(entries: Any, name: Any, field: str) -> Json | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, cast
 
 import msgspec
 
@@ -71,6 +71,49 @@ async def get(
     path = resource.path(namespace=namespace, name=name)
     request = Request(verb=Verb.GET, resource=resource, path=path, sending=sending)
     return await client.send(request)
+
+
+async def get_document(
+    client: KubeClient, resource: Resource, *, name: str, namespace: str | None = None
+) -> dict[str, Any]:
+    """Return an object as a mapping with a name.
+
+    Args:
+        client: sends the requests.
+        resource: the kind.
+        name: name of the object.
+        namespace: namespace of the object. None: a cluster-scoped kind.
+
+    Raises:
+        NotFound: the object does not exist.
+        Malformed: the answer is not an object, such as the page of a proxy.
+        KubeError: any other failure.
+    """
+    parsed = document(await get(client, resource, name=name, namespace=namespace))
+    metadata = parsed.get("metadata")
+    if not isinstance(metadata, dict) or "name" not in metadata:
+        raise Malformed("the answer is not an object of Kubernetes")
+    return parsed
+
+
+def document(raw: bytes) -> dict[str, Any]:
+    """Return JSON as a mapping. What is nested deeper than `nesting.KEPT_LEVELS` becomes 0.
+
+    Raises:
+        Malformed: it is not a JSON object.
+    """
+    try:
+        try:
+            decoded: object = msgspec.json.decode(raw)
+        except RecursionError:
+            from drumline.kube.nesting import flattened  # noqa: PLC0415 - numpy, 0.2 s for nobody
+
+            decoded = msgspec.json.decode(flattened(raw))
+    except msgspec.MsgspecError as error:
+        raise Malformed(f"an answer of {len(raw)} bytes: {error}") from error
+    if not isinstance(decoded, dict):
+        raise Malformed(f"an answer of {len(raw)} bytes is not a JSON object")
+    return cast("dict[str, Any]", decoded)
 
 
 class _ReviewedMetadata(msgspec.Struct, frozen=True, rename="camel"):

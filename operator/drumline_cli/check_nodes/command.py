@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, cast
@@ -106,7 +105,7 @@ async def _results(
 async def _write(client: KubeClient, pool: str, results: Sequence[CheckResult]) -> None:
     """Tell the pool; somebody may change it at the same time, so a conflict is tried again."""
     for attempt in (1, 2, 3):
-        raw = cast("Json", json.loads(await reads.get(client, GPU_POOLS, name=pool)))
+        raw = await reads.get_document(client, GPU_POOLS, name=pool)
         before = cast("Json", raw["spec"].get("nodeHealth") or {})
         suspects = [entry["node"] for entry in raw.get("status", {}).get("nodeHealth") or ()]
         after = node_health(before, results, suspects=suspects, at=timestamp(time.time()))

@@ -6,7 +6,6 @@ It is a restricted pod that sleeps until it is deleted. Its deadline ends it in 
 from __future__ import annotations
 
 import asyncio
-import json
 import shutil
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
@@ -179,12 +178,12 @@ async def _wait(
     last, end = "", time.monotonic() + seconds
     while True:
         try:
-            raw = await reads.get(client, PODS, name=name, namespace=namespace)
+            raw = await reads.get_document(client, PODS, name=name, namespace=namespace)
         except errors.NotFound:
             raise NotAnswered(f"pod {namespace}/{name} was deleted") from None
         except errors.KubeError as error:
             raise NotAnswered(refusal(error, what=f"pod {namespace}/{name}")) from None
-        status = cast("Json", json.loads(raw).get("status") or {})
+        status = cast("Json", raw.get("status") or {})
         # Running is enough. The pod has no readiness probe.
         if _runs(status):
             return

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from drumline.kube import errors, reads
 from drumline.kube.client import KubeClient
@@ -103,9 +102,9 @@ def documents(raws: Sequence[dict[str, Any]], *, as_of: float) -> tuple[Manifest
 async def _list(client: KubeClient, kind: Resource) -> list[dict[str, Any]]:
     try:
         items = await reads.list_all(client, kind)
+        return [_typed(reads.document(item), kind) for item in items]
     except errors.KubeError as error:
         raise not_answered(error, what=f"{kind.plural} of the whole cluster") from None
-    return [_typed(cast("dict[str, Any]", json.loads(item)), kind) for item in items]
 
 
 async def _list_if_allowed(
@@ -113,12 +112,12 @@ async def _list_if_allowed(
 ) -> list[dict[str, Any]] | None:
     try:
         items = await reads.list_all(client, kind, label_selector=labels)
+        return [_typed(reads.document(item), kind) for item in items]
     # A kind may be absent or forbidden. The cycle works without it.
     except (errors.Forbidden, errors.NotFound):
         return None
     except errors.KubeError as error:
         raise not_answered(error, what=kind.plural) from None
-    return [_typed(cast("dict[str, Any]", json.loads(item)), kind) for item in items]
 
 
 def _typed(raw: dict[str, Any], kind: Resource) -> dict[str, Any]:

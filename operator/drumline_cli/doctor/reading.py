@@ -183,18 +183,30 @@ async def _attempt(reading: Awaitable[T], *, what: str) -> Fact[T]:
     except errors.KubeError as error:
         return Unread(reason=refusal(error, what=what))
     # A proxy or another version may return an unexpected form. One bad list must not stop the rest.
-    except (msgspec.MsgspecError, ApiError, ValueError, KeyError) as error:
+    except (msgspec.MsgspecError, ApiError, ValueError, KeyError, TypeError) as error:
         return Unread(reason=f"{what}: not readable: {plain(str(error))}")
+
+
+class _ServedVersion(msgspec.Struct, frozen=True, rename="camel"):
+    group_version: str
+
+
+class _ServedGroup(msgspec.Struct, frozen=True):
+    versions: tuple[_ServedVersion, ...]
+
+
+class _ServedGroups(msgspec.Struct, frozen=True):
+    groups: tuple[_ServedGroup, ...]
 
 
 async def _groups(client: KubeClient) -> frozenset[str]:
     answer = await client.send(Request(verb=Verb.GET, resource=_SERVER, path="/apis"))
-    return frozenset(
-        # Core versions are not in this list. They are always served.
-        version["groupVersion"]
-        for group in msgspec.json.decode(answer)["groups"]
-        for version in group["versions"]
-    )
+    try:
+        groups = msgspec.json.decode(answer, type=_ServedGroups).groups
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise errors.Malformed(f"an answer of {len(answer)} bytes: {error}") from error
+    # Core versions are not in this list. They are always served.
+    return frozenset(version.group_version for group in groups for version in group.versions)
 
 
 async def _version(client: KubeClient) -> ServerVersion:

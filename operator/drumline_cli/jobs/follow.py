@@ -178,12 +178,11 @@ async def read_job(client: KubeClient, *, job: str, namespace: str) -> Json:
         NotAnswered: there is none of this name, or it cannot be read.
     """
     try:
-        body = await reads.get(client, TRAINING_JOBS, name=job, namespace=namespace)
+        return await reads.get_document(client, TRAINING_JOBS, name=job, namespace=namespace)
     except errors.NotFound as error:
         raise NotAnswered(missing_job(error, job=job, namespace=namespace)) from None
     except errors.KubeError as error:
         raise not_answered(error, what=f"trainingjob {namespace}/{job}") from None
-    return cast("Json", json.loads(body))
 
 
 async def started_pods(client: KubeClient, *, uid: str, namespace: str) -> list[StartedPod]:
@@ -204,7 +203,7 @@ async def started_pods(client: KubeClient, *, uid: str, namespace: str) -> list[
         )
     except errors.KubeError as error:
         raise not_answered(error, what=f"pods of namespace {namespace}") from None
-    pods = (_started(cast("Json", json.loads(pod))) for pod in listed)
+    pods = (_started(reads.document(pod)) for pod in listed)
     # Index order is rank order, so lines of one moment are sorted like the ranks.
     return sorted(
         (pod for pod in pods if pod is not None), key=lambda pod: (int(pod.index), pod.name)

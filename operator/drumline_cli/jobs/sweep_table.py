@@ -73,7 +73,7 @@ def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
             )
 
     try:
-        jobs = [cast("Json", json.loads(raw)) for raw in asyncio.run(read())]
+        jobs = [reads.document(raw) for raw in asyncio.run(read())]
     except errors.KubeError as error:
         raise not_answered(error, what=f"trainingjobs of namespace {namespace}") from None
     # Without a name, only the sweeps are listed.

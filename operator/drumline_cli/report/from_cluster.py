@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import time
-from typing import Any, cast
+from typing import Any
 
 from drumline.kube import errors, reads
 from drumline.kube.client import KubeClient
@@ -12,7 +11,7 @@ from drumline.kube.credentials import Credentials
 from drumline.kube.kinds import EVENTS, TRAINING_JOBS
 from drumline_api.load import ApiError
 from drumline_cli.cluster_access import cluster_client, missing_job, not_answered, refusal
-from drumline_cli.errors import BadInput, NotAnswered
+from drumline_cli.errors import NotAnswered
 from drumline_cli.report.job_input import JobInput, job_input
 from drumline_contract import plain
 
@@ -42,14 +41,11 @@ async def read(credentials: Credentials, *, job: str, namespace: str | None) -> 
 
 async def _job(client: KubeClient, *, job: str, namespace: str) -> dict[str, Any]:
     try:
-        body = await reads.get(client, TRAINING_JOBS, name=job, namespace=namespace)
+        return await reads.get_document(client, TRAINING_JOBS, name=job, namespace=namespace)
     except errors.NotFound as error:
         raise NotAnswered(missing_job(error, job=job, namespace=namespace)) from None
     except errors.KubeError as error:
         raise not_answered(error, what=f"trainingjob {namespace}/{job}") from None
-    except ValueError as error:
-        raise BadInput(str(error)) from None
-    return cast("dict[str, Any]", json.loads(body))
 
 
 async def _events(
@@ -65,4 +61,4 @@ async def _events(
         )
     except errors.KubeError as error:
         return [], (f"Events are missing here: {refusal(error, what='they')}.",)
-    return [cast("dict[str, Any]", json.loads(event)) for event in listed], ()
+    return [reads.document(event) for event in listed], ()

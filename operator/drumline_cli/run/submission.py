@@ -5,10 +5,9 @@ What cannot be undone or finished is said through `say`: whoever calls decides w
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from drumline.kube import errors, reads, writes
 from drumline.kube.client import KubeClient
@@ -35,6 +34,7 @@ async def only_queue(client: KubeClient) -> str:
     """
     try:
         listed = await reads.list_all(client, TRAINING_QUEUES)
+        names = sorted(str(reads.document(queue)["metadata"]["name"]) for queue in listed)
     except errors.NotFound:
         raise NotAnswered(NOT_SERVED) from None
     except errors.KubeError as error:
@@ -42,7 +42,6 @@ async def only_queue(client: KubeClient) -> str:
             f"{refusal(error, what='queues', verb='list')}; set the queue with --queue or"
             f" {QUEUE_VARIABLE}"
         ) from None
-    names = sorted(str(cast("Json", json.loads(queue))["metadata"]["name"]) for queue in listed)
     # No queue: only an administrator can help.
     if not names:
         raise NotAnswered("this cluster has no TrainingQueue; ask its administrator for one")
@@ -70,7 +69,7 @@ async def secret_variables(
     variables: list[Json] = []
     for name in names:
         try:
-            raw = await reads.get(client, SECRETS, name=name, namespace=namespace)
+            raw = await reads.get_document(client, SECRETS, name=name, namespace=namespace)
         except errors.NotFound:
             raise NotAnswered(f"secret {namespace}/{name} does not exist") from None
         except errors.KubeError as error:
@@ -79,7 +78,7 @@ async def secret_variables(
                 f"{refusal(error, what=f'secret {namespace}/{name}')}; name its keys: --secret"
                 f" {name}=KEY"
             ) from None
-        keys: Json = json.loads(raw).get("data") or {}
+        keys: Json = raw.get("data") or {}
         variables += from_keys(name, list(keys))
     return tuple(variables)
 

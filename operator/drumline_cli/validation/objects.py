@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final, cast
 
+from drumline.kube.kinds import is_label
 from drumline_api.base import GROUP, VERSION, ApiModel
 from drumline_api.crds import DEFINITIONS, Definition
 from drumline_api.schema import Schema, structural_schema
@@ -25,7 +26,6 @@ from drumline_cli.validation.cel_rules import broken_rule
 _KINDS: Final = {definition.kind: definition for definition in DEFINITIONS}
 _LABEL: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _NAME: Final = re.compile(rf"{_LABEL}(\.{_LABEL})*")
-_NAMESPACE: Final = re.compile(_LABEL)
 _TOP: Final = frozenset(("apiVersion", "kind", "metadata", "spec", "status"))
 _TYPES: Final[Mapping[str, tuple[type, ...]]] = {
     "string": (str,),
@@ -119,16 +119,14 @@ def _metadata(_: Definition, raw: Mapping[str, Any]) -> Iterator[ServerRefusal]:
     # The server appends five characters to generateName. One is enough for the pattern.
     if name is None and isinstance(fields.get("generateName"), str):
         name = f"{fields['generateName']}x"
-    # RFC 1123 subdomain, 253 characters at most. Namespaces are labels, 63 at most.
+    # RFC 1123 subdomain, 253 characters at most. Namespaces are labels.
     if not isinstance(name, str) or len(name) > 253 or not _NAME.fullmatch(name):
         yield ServerRefusal(
             "metadata.name",
             f"Invalid value: {str(name)[:_MAX_SHOWN]!r}: use lower case letters, digits, '-' and"
             " '.', with a letter or digit first and last",
         )
-    if namespace is not None and not (
-        isinstance(namespace, str) and len(namespace) <= 63 and _NAMESPACE.fullmatch(namespace)
-    ):
+    if namespace is not None and not (isinstance(namespace, str) and is_label(namespace)):
         yield ServerRefusal("metadata.namespace", f"Invalid value: {str(namespace)[:_MAX_SHOWN]!r}")
     # YAML reads `yes`, `1` and `null` as other types. Users often forget the quotes.
     for field in ("labels", "annotations"):

@@ -6,7 +6,6 @@ Properties never read the cluster. `refresh` does, and so do `wait`, `stop` and 
 from __future__ import annotations
 
 import asyncio
-import json
 import sys
 import time
 from datetime import UTC, datetime
@@ -231,8 +230,8 @@ class NotebookJob:
 
     async def _phase(self, client: KubeClient) -> str:
         namespace = self._access.namespace
-        body = await reads.get(client, TRAINING_JOBS, name=self.name, namespace=namespace)
-        status: dict[str, Any] = json.loads(body).get("status") or {}
+        raw = await reads.get_document(client, TRAINING_JOBS, name=self.name, namespace=namespace)
+        status: dict[str, Any] = raw.get("status") or {}
         return str(status.get("phase") or "")
 
     def _refused(self, error: errors.KubeError) -> NotAnswered:

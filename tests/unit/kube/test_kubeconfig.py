@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,11 +12,18 @@ from typing import Any
 
 import pytest
 import yaml
+from aiohttp import web
+from aiohttp.test_utils import RawTestServer
 from kubernetes.client import Configuration
 from kubernetes.config import kube_config
 
+from drumline.kube import reads
+from drumline.kube.client import KubeClient
 from drumline.kube.credentials import NoCredentials, from_kubeconfig
-from drumline.kube.kubeconfig import SimpleKubeconfig, impersonation, simple
+from drumline.kube.errors import Unreachable
+from drumline.kube.kinds import NAMESPACES
+from drumline.kube.kubeconfig import KubeContext, simple
+from drumline.kube.kubeconfig_package import by_package
 from tests.unit.test_house import IMPORTS
 
 
@@ -115,7 +123,7 @@ def test_several_files_no_file_and_no_yaml_are_left_to_the_package(
 ) -> None:
     path = written(tmp_path)
     monkeypatch.setenv("KUBECONFIG", str(path))
-    assert isinstance(simple(None, context=None), SimpleKubeconfig)
+    assert isinstance(simple(None, context=None), KubeContext)
     monkeypatch.setenv("KUBECONFIG", f"{path}:{path}")
     assert simple(None, context=None) is None
     assert simple(tmp_path / "none", context=None) is None
@@ -171,7 +179,7 @@ HEADERS = (
 )
 
 
-@pytest.mark.parametrize("user", [{"token": "t"}, {"username": "u", "password": "p"}])
+@pytest.mark.parametrize("user", [{"token": "t"}, {"token": "t", "username": "u"}])
 def test_the_identity_to_act_as_is_never_dropped(tmp_path: Path, user: dict[str, Any]) -> None:
     path = written(tmp_path, user=user | ACTS_AS)
     assert from_kubeconfig(path).impersonation == HEADERS
@@ -184,9 +192,9 @@ def test_of_several_files_the_first_that_has_the_user_counts(
     first = written(tmp_path, user={"token": "t"} | ACTS_AS)
     second = written(tmp_path / "other", user={"token": "t"})
     monkeypatch.setenv("KUBECONFIG", f"{first}:{second}")
-    assert impersonation(None, context=None) == HEADERS
+    assert by_package(None, context=None).impersonation == HEADERS
     monkeypatch.setenv("KUBECONFIG", f"{second}:{first}")
-    assert impersonation(None, context=None) == ()
+    assert by_package(None, context=None).impersonation == ()
 
 
 @pytest.mark.parametrize(
@@ -211,3 +219,140 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "nowhere"))
     with pytest.raises(NoCredentials, match="nowhere does not exist"):
         from_kubeconfig()
+
+
+PLUGIN = {"apiVersion": "client.authentication.k8s.io/v1", "interactiveMode": "Never"}
+BOMB = "a: &a [1,1,1,1,1,1,1,1,1]\n" + "".join(
+    f"{name}: &{name} [{','.join([f'*{last}'] * 9)}]\n"
+    for last, name in zip("abcdefghi", "bcdefghij", strict=True)
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "no contexts"),
+        ("[]", "no contexts"),
+        ("contexts: [", "line 2: not YAML"),
+        ("[" * 100_000, "levels deep"),
+        (BOMB, "aliases unfold"),
+        ("a: \0", "not YAML"),
+        ("contexts: 5", "current-context"),
+        ("current-context: [a]", "current-context"),
+        ("current-context: a\ncontexts: [null]", "contexts has no entry 'a'"),
+    ],
+)
+def test_what_is_no_kubeconfig_says_so(tmp_path: Path, text: str, said: str) -> None:
+    path = tmp_path / "kubeconfig"
+    path.write_text(text)
+    with pytest.raises(NoCredentials, match=said) as caught:
+        from_kubeconfig(path)
+    assert str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"users": 5}, "users has no entry 'u'"),
+        ({"users": []}, "users has no entry 'u'"),
+        ({"clusters": []}, "clusters has no entry 'c'"),
+        ({"cluster": {"server": ""}}, "server must be a URL"),
+        ({"cluster": {"server": "h:6443"}}, "server must be a URL"),
+        ({"cluster": {"server": "https://[::1"}}, "server must be a URL"),
+        ({"cluster": {"server": "https://h:99999999"}}, "server must be a URL"),
+        ({"cluster": {"server": "https://joe:hidden@h"}}, "server must be a URL"),
+        ({"cluster": {"proxy-url": "socks5://h"}}, "proxy-url"),
+        ({"cluster": {"tls-server-name": 5}}, "tls-server-name"),
+        ({"user": {"token": "hidden\nX-Other: 1"}}, "line break"),
+        ({"user": {"username": "u", "password": "hidden"}}, "username and password"),
+        ({"user": {"tokenFile": "nowhere"}}, "tokenFile nowhere: No such file"),
+        ({"user": {"exec": PLUGIN | {"command": "no-such-program"}}}, "no-such-program"),
+        ({"user": {"exec": PLUGIN | {"command": "false"}}}, "exec.*returned 1"),
+        ({"user": {"exec": PLUGIN | {"command": "true"}}}, "exec.*failed"),
+        ({"user": {"exec": 5, "password": "hidden"}}, "exec.*failed"),
+        ({"user": {"exec": None, "password": "hidden"}}, "exec.*failed"),
+        ({"user": {"auth-provider": 5}}, "TypeError"),
+        (
+            {"contexts": [{"name": "here", "context": {"cluster": "c", "namespace": "a/b"}}]},
+            "namespace",
+        ),
+    ],
+)
+def test_a_field_that_cannot_be_used_is_named_and_no_secret_is_quoted(
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    changes: dict[str, Any],
+    said: str,
+) -> None:
+    with pytest.raises(NoCredentials, match=said) as caught:
+        from_kubeconfig(written(tmp_path, **changes))
+    assert "hidden" not in str(caught.value)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_token_file_that_is_a_pipe_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(NoCredentials, match="tokenFile pipe: not a regular file"):
+        from_kubeconfig(written(tmp_path, user={"tokenFile": "pipe"}))
+
+
+async def test_a_plugin_runs_once_before_the_first_request(tmp_path: Path) -> None:
+    answer = {"apiVersion": PLUGIN["apiVersion"], "kind": "ExecCredential"}
+    answer |= {"status": {"token": "t"}}
+    program = f"open({str(tmp_path / 'runs')!r}, 'a').write('x'); print({json.dumps(answer)!r})"
+    plugin = PLUGIN | {"command": sys.executable, "args": ["-c", program]}
+    loaded = from_kubeconfig(written(tmp_path, user={"exec": plugin}))
+    assert await loaded.token.current() == "t"
+    assert (tmp_path / "runs").read_text() == "x"
+
+
+async def test_a_plugin_that_fails_later_is_a_server_out_of_reach(tmp_path: Path) -> None:
+    path = written(tmp_path)
+    loaded = from_kubeconfig(path)
+    path.unlink()
+    loaded.token.forget()
+    with pytest.raises(Unreachable, match="No such file"):
+        await loaded.token.current()
+
+
+@pytest.mark.parametrize(
+    ("cluster", "user"),
+    [
+        ({"certificate-authority": "nowhere"}, {}),
+        ({"certificate-authority": "pipe"}, {}),
+        ({"certificate-authority": "kubeconfig"}, {}),
+        ({"certificate-authority-data": encoded("CA")}, {}),
+        ({}, {"client-certificate": "nowhere", "client-key": "nowhere"}),
+        ({}, {"client-certificate-data": encoded("CRT"), "client-key-data": encoded("KEY")}),
+    ],
+)
+def test_a_certificate_that_cannot_be_used_is_named(
+    tmp_path: Path, cluster: dict[str, Any], user: dict[str, Any]
+) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    loaded = from_kubeconfig(written(tmp_path, cluster=cluster, user=user))
+    with pytest.raises(NoCredentials, match="not a certificate that can be used") as caught:
+        loaded.ssl_context()
+    used = loaded.ca_path or loaded.certificate_path
+    assert str(used) in str(caught.value)
+
+
+async def test_requests_go_through_the_proxy_of_the_cluster(tmp_path: Path) -> None:
+    seen: list[str] = []
+
+    async def answer(request: web.BaseRequest) -> web.Response:
+        seen.append(str(request.url))
+        return web.json_response({"metadata": {"name": "a"}})
+
+    async with RawTestServer(answer) as proxy:
+        cluster = {"server": "http://api.example", "proxy-url": str(proxy.make_url("/"))}
+        async with KubeClient(from_kubeconfig(written(tmp_path, cluster=cluster))) as client:
+            await reads.get(client, NAMESPACES, name="a")
+    assert seen == ["http://api.example/api/v1/namespaces/a"]
+
+
+async def test_kopf_is_not_given_a_login_that_it_would_not_honour(tmp_path: Path) -> None:
+    for cluster in ({"proxy-url": "http://h"}, {"tls-server-name": "h"}):
+        loaded = from_kubeconfig(written(tmp_path, cluster=cluster))
+        with pytest.raises(NoCredentials, match="proxy-url and tls-server-name"):
+            await loaded.connection_fields()

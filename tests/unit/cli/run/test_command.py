@@ -84,7 +84,8 @@ class Served:
         if path == f"{CORE}/pods":
             return 200, self.pods
         if path.startswith(f"{CORE}/secrets/"):
-            return 200, {"data": self.secrets[path.rpartition("/")[2]]}
+            name = path.rpartition("/")[2]
+            return 200, {"metadata": {"name": name}, "data": self.secrets[name]}
         if path.endswith("/log"):
             index = path.split("-")[-2]
             times = [f"2026-11-22T10:00:0{second}.000000000Z" for second in (int(index), 5)]
