@@ -279,7 +279,7 @@ class Projection:
         # has the evicted gangs there and withholds the difference.
         self._undo_of[gang.uid] = self.projected.pools[pool].occupy(allocation)
         for cluster in (self.current, self.projected) if gang.volumes else ():
-            cluster.used.promise(gang, nodes=nomination.nodes)
+            cluster.used.note(gang=gang, nodes=nomination.nodes, view=cluster.pools[pool])
         # A repair keeps the quota that the whole gang already pays for.
         if nomination.positions is None:
             self.projected.quota.hold(gang=gang, pool=pool, size=nomination.size)

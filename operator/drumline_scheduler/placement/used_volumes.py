@@ -19,36 +19,36 @@ class UsedVolumes:
     """Volumes and claims of the gangs of a cycle, by the places that they got."""
 
     def __init__(self) -> None:
-        self._attached: dict[tuple[str, str], set[str]] = {}
-        """Volumes by node and CSI driver."""
+        self._attached: dict[tuple[str, str], dict[str, frozenset[str]]] = {}
+        """Volumes of each gang by node and CSI driver, and by uid of the gang."""
         self._users: dict[str, dict[str, tuple[str, frozenset[str]]]] = {}
         """Key and nodes of each user of a claim, by claim and uid of the gang."""
 
     def copy(self) -> UsedVolumes:
         """Return a value that can be changed separately."""
         clone = UsedVolumes()
-        clone._attached = {key: set(volumes) for key, volumes in self._attached.items()}
+        clone._attached = {key: dict(volumes) for key, volumes in self._attached.items()}
         clone._users = {claim: dict(users) for claim, users in self._users.items()}
         return clone
 
     def note(self, *, gang: Gang, nodes: Sequence[str], view: PoolView) -> None:
-        """Note the places that a gang got."""
-        shared = [volume for volume in gang.volumes if volume.driver and volume.volume]
-        for name in {*nodes} if shared else ():
+        """Note the places that a gang got, or that are kept until its victims have left."""
+        drivers = {volume.driver for volume in gang.volumes if volume.driver and volume.volume}
+        for name in {*nodes} if drivers else ():
             if view.tree.nodes[view.ordinal_of[name]].attached:
-                for volume in shared:
-                    self._attached.setdefault((name, volume.driver), set()).add(volume.volume)
-        self.promise(gang, nodes=nodes)
-
-    def promise(self, gang: Gang, *, nodes: Sequence[str]) -> None:
-        """Note the claims of a gang whose places are kept until its victims have left."""
+                for driver in drivers:
+                    own = (each.volume for each in gang.volumes if each.driver == driver)
+                    users = self._attached.setdefault((name, driver), {})
+                    users[gang.uid] = frozenset(filter(None, own))
         for volume in gang.volumes:
             if volume.claim:
-                users = self._users.setdefault(volume.claim, {})
-                users[gang.uid] = gang.key, frozenset(nodes)
+                users_of_claim = self._users.setdefault(volume.claim, {})
+                users_of_claim[gang.uid] = gang.key, frozenset(nodes)
 
     def forget(self, gang: Gang) -> None:
         """Forget a gang whose places are not kept any more."""
+        for volumes in self._attached.values():
+            volumes.pop(gang.uid, None)
         for volume in gang.volumes:
             self._users.get(volume.claim, {}).pop(gang.uid, None)
 
@@ -79,7 +79,9 @@ class UsedVolumes:
             attached = tuple(
                 replace(
                     each,
-                    volumes=each.volumes.union(self._attached.get((name, each.driver), ())),
+                    volumes=each.volumes.union(
+                        *self._attached.get((name, each.driver), {}).values()
+                    ),
                 )
                 for each in node.attached
             )

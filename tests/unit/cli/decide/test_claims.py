@@ -23,12 +23,14 @@ from tests.unit.cli.decide.test_volumes import (
     MOUNTED,
     SITE,
     a_claim,
+    a_csi_node,
     a_storage_class,
     a_user,
     a_volume,
     decided,
     in_rack,
     of,
+    other_disks,
 )
 
 Json = dict[str, Any]
@@ -158,6 +160,31 @@ def test_a_claim_is_kept_for_a_job_that_waits_for_its_victims(
         "team/b": ("Waits", []),
         "team/x": ("Preempted", []),
     }
+
+
+@pytest.mark.parametrize(("limit", "evicted"), [(1, 1), (2, 2)])
+def test_a_node_keeps_room_for_the_volume_of_a_job_that_waits_for_its_victims(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], limit: int, evicted: int
+) -> None:
+    """Both jobs need n1, which attaches another disk for each."""
+    low = [a_job(name, gpusPerNode=4, nodes=1, status=placed_on("n1")) for name in ("x", "y")]
+    high = [
+        a_job(
+            f"reads-{name}",
+            gpusPerNode=4,
+            nodes=1,
+            priorityClassName="high",
+            nodeSelector={"rack": "r1"},
+            template={
+                **MOUNTED,
+                "volumes": [{"name": "d", "persistentVolumeClaim": {"claimName": name}}],
+            },
+        )
+        for name in ("a", "b")
+    ]
+    site = (*SITE, a_class("high", 5), *other_disks("a", "b"), a_csi_node("n1", disks=limit))
+    said = answers(tmp_path, capsys, *site, *low, *high)
+    assert sum(verdict == "Preempted" for verdict, _ in said.values()) == evicted
 
 
 @pytest.mark.parametrize(
