@@ -26,6 +26,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from drumline_contract.regular_files import NotRegularError, open_regular
 from drumline_trainer.checkpoint.errors import CorruptCheckpointError, StaleMembershipError
 from drumline_trainer.checkpoint.folder_files import FolderFiles, sync_folder, write_durably
 from drumline_trainer.checkpoint.folder_lock import locked
@@ -34,6 +35,7 @@ from drumline_trainer.checkpoint.ownership import Membership, Owner, short
 from drumline_trainer.checkpoint.retention import outdated
 from drumline_trainer.checkpoint.storage import StepFiles
 
+_MAX_MEMBERSHIP_BYTES = 1 << 16
 _COMMITTED = re.compile(r"step-(\d{8,})")
 _UNFINISHED = re.compile(r"step-\d{8,}\.tmp-([0-9a-f]{8})-(\d+)-(\d+)")
 _REPLACED = re.compile(r"(step-\d{8,})\.old-[0-9a-f]{8}-\d+-\d+")
@@ -216,10 +218,12 @@ class CheckpointFolder:
 
     def _read_membership(self) -> Owner | None:
         try:
-            return Owner.parse(json.loads((self.path / "membership.json").read_bytes()))
+            with open_regular(self.path / "membership.json") as file:
+                # A longer file is cut, and then it is not JSON.
+                return Owner.parse(json.loads(file.read(_MAX_MEMBERSHIP_BYTES)))
         except FileNotFoundError:
             return None
-        except (ValueError, KeyError, TypeError) as error:
+        except (NotRegularError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise CorruptCheckpointError(
                 f"{self.path / 'membership.json'} is damaged ({error!r}); remove it once nothing"
                 " else is training into this folder"

@@ -86,7 +86,8 @@ def write_durably(path: Path, body: bytes, *, folder: int | None = None) -> None
     """
 
     def opener(name: str, flags: int) -> int:
-        return os.open(name, flags, 0o666, dir_fd=folder)
+        # Another writer of the storage may have put a link or a pipe there.
+        return os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666, dir_fd=folder)
 
     with open(path, "wb", opener=opener) as file:
         file.write(body)

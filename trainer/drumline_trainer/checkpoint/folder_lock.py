@@ -16,8 +16,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
+from drumline_contract.regular_files import open_regular
+
 EXPIRY_SECONDS: Final = 60.0
 _POLL_SECONDS: Final = 0.05
+_MAX_NAME_BYTES: Final = 64
 _WITHOUT_FLOCK: Final = frozenset(
     {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EINVAL}
 )
@@ -27,7 +30,9 @@ _WITHOUT_FLOCK: Final = frozenset(
 @contextmanager
 def locked(folder: Path) -> Generator[None]:
     """Hold the folder's lock. Raises OSError."""
-    with (folder / "lock").open("ab") as file:
+    # Another writer of the storage may have put a link or a pipe there.
+    flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+    with os.fdopen(os.open(folder / "lock", flags, 0o666), "wb") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX)  # released when the file closes, or its holder dies
         except OSError as error:
@@ -82,6 +87,6 @@ def _break(path: Path, holder: bytes | None, *, aside: Path) -> None:
 
 
 def _content(path: Path) -> bytes | None:
-    with suppress(OSError):
-        return path.read_bytes()
+    with suppress(OSError), open_regular(path) as file:
+        return file.read(_MAX_NAME_BYTES)
     return None

@@ -23,6 +23,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol
 
+from drumline_contract.regular_files import open_regular
+
 BEAT_SECONDS: Final = 10.0
 EXPIRY_SECONDS: Final = 60.0
 """Six beats: one that a slow network file system delays does not end a lease."""
@@ -58,13 +60,15 @@ class LeaseFile:
 
     def read(self) -> bytes | None:
         """See `LeasePlace`."""
-        with suppress(FileNotFoundError), self.path.open("rb") as file:
+        with suppress(FileNotFoundError), open_regular(self.path) as file:
             return file.read(MAX_LEASE_BYTES)
         return None
 
     def write(self, body: bytes) -> None:
         """See `LeasePlace`."""
-        descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        # Another writer of the storage may have put a link or a pipe there.
+        flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+        descriptor = os.open(self.path, flags, 0o666)
         try:
             # Not truncated first: a reader would see an empty lease between both calls.
             os.pwrite(descriptor, body, 0)

@@ -184,6 +184,7 @@ def open_images(folder: Path, *, seed: int) -> ImageDataset:
 
 def _mapped(file: Path) -> npt.NDArray[Any]:
     try:
+        open_regular(file).close()  # a pipe would keep numpy waiting
         # `allow_pickle=False`: an untrusted file must not run code.
         return np.load(file, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError) as error:

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from drumline_contract.regular_files import open_regular, read_regular
+
 _PAIRS: Final = (
     ("lm_head.weight", "model.embed_tokens.weight"),
     ("lm_head.weight", "transformer.wte.weight"),
@@ -42,7 +44,10 @@ def head_differs(folder: Path) -> bool:
         head, embedding = (_StoredHead.of(folder / files[name], name) for name in pair)
         # Another type or shape cannot be compared byte by byte.
         return head.described == embedding.described and _differ(head, embedding)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    # Offsets may be any numbers, and a header may be nested as deep as its author likes.
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError):
+        return False
+    except RecursionError:
         return False
 
 
@@ -79,7 +84,9 @@ def _files(folder: Path) -> dict[str, str]:
     """Return the file of each tensor, by the tensor's name."""
     if (folder / _FILE).exists():
         return dict.fromkeys(_header(folder / _FILE)[0], _FILE)
-    listed: dict[str, str] = json.loads((folder / _INDEX).read_bytes())["weight_map"]
+    listed: dict[str, str] = json.loads(read_regular(folder / _INDEX, limit=_MAX_HEADER_BYTES))[
+        "weight_map"
+    ]
     return {name: Path(file).name for name, file in listed.items()}
 
 
@@ -89,7 +96,7 @@ def _header(path: Path) -> tuple[dict[str, Any], int]:
     Raises:
         ValueError: the header is too large or not JSON.
     """
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         size = int.from_bytes(file.read(8), "little")
         # The format allows 100 MB of header.
         if size > _MAX_HEADER_BYTES:
@@ -100,7 +107,7 @@ def _header(path: Path) -> tuple[dict[str, Any], int]:
 def _differ(head: _StoredHead, embedding: _StoredHead) -> bool:
     # Stretches lie evenly over the tensor, so a partly trained head is found.
     apart = max(_STRETCH_BYTES, head.size // _STRETCHES)
-    with head.path.open("rb") as head_file, embedding.path.open("rb") as embedding_file:
+    with open_regular(head.path) as head_file, open_regular(embedding.path) as embedding_file:
         for at in range(0, head.size, apart):
             length = min(_STRETCH_BYTES, head.size - at)
             head_file.seek(head.start + at)

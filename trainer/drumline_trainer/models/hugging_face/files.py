@@ -26,6 +26,7 @@ from safetensors.torch import save_file  # pyright: ignore[reportUnknownVariable
 from torch import Tensor
 
 from drumline_contract.buckets.path import AnyPath, BucketPath, read_file, write_file
+from drumline_contract.regular_files import open_regular
 from drumline_contract.shapes.hugging_face import HuggingFaceError, read_json, unreadable
 from drumline_trainer.models.hugging_face.quantized import (
     Fp8Tensor,
@@ -84,7 +85,7 @@ def _pieces(path: AnyPath, spans: list[tuple[int, int]]) -> Iterable[bytes | mem
         filled = [span for span in spans if span[0] < span[1]]  # the library refuses empty ones
         read = iter(path.read_ranges(filled) if filled else [])
         return [next(read) if start < stop else b"" for start, stop in spans]
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         return [os.pread(file.fileno(), stop - start, start) for start, stop in spans]
 
 
