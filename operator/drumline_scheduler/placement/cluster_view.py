@@ -380,8 +380,11 @@ class ClusterView:
         view = self.pools[pool]
         undo_release = view.release(view.allocations[gang.uid])
         undo_quota = self.quota.credit(gang=gang, pool=pool)
+        undo_use = self.used.forget(gang) if gang.volumes else None
 
         def undo() -> None:
+            if undo_use is not None:
+                undo_use()
             undo_quota()
             undo_release()
 

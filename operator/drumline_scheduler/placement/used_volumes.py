@@ -13,6 +13,7 @@ from dataclasses import replace
 from drumline_scheduler.model import Gang, NodeOperator, NodeRequirement, VolumeReach
 from drumline_scheduler.placement.eligibility import NODE_NAME, node_filter_of
 from drumline_scheduler.placement.pool_view import PoolView
+from drumline_scheduler.undo import Undo
 
 
 class UsedVolumes:
@@ -45,12 +46,21 @@ class UsedVolumes:
                 users_of_claim = self._users.setdefault(volume.claim, {})
                 users_of_claim[gang.uid] = gang.key, frozenset(nodes)
 
-    def forget(self, gang: Gang) -> None:
-        """Forget a gang whose places are not kept any more."""
-        for volumes in self._attached.values():
-            volumes.pop(gang.uid, None)
-        for volume in gang.volumes:
-            self._users.get(volume.claim, {}).pop(gang.uid, None)
+    def forget(self, gang: Gang) -> Undo:
+        """Forget a gang that lost its places, and return the undo."""
+        uid = gang.uid
+        attached = [users for users in self._attached.values() if uid in users]
+        claims = [users for users in self._users.values() if uid in users]
+        volumes = [users.pop(uid) for users in attached]
+        places = [users.pop(uid) for users in claims]
+
+        def undo() -> None:
+            for users, own in zip(attached, volumes, strict=True):
+                users[uid] = own
+            for users, own in zip(claims, places, strict=True):
+                users[uid] = own
+
+        return undo
 
     def sparing(self, gang: Gang, *, view: PoolView) -> Gang:
         """Return a gang that avoids the nodes on which it would lack a volume."""
