@@ -37,7 +37,15 @@ from drumline_scheduler.model import (
     Admitted,
     Gang,
     NodeRequirement,
+    Obstacle,
+    ObstacleKind,
 )
+
+
+def namespace_obstacle(namespace: str) -> Obstacle:
+    """Return why no pod of a namespace that is being deleted starts."""
+    message = f"namespace {namespace} is being deleted: create the workload in another namespace"
+    return Obstacle(kind=ObstacleKind.NAMESPACE_ENDS, message=message)
 
 
 class UnknownPriorityClassError(ValueError):
@@ -110,6 +118,8 @@ class GangTerms:
     """Value of the PriorityClass of each shape. None if it does not exist."""
     pools: tuple[PoolUnits, ...]
     """Pools of its queue, in the queue's order. Without a queue, all pools."""
+    namespace_ends: bool = False
+    """True if its namespace is being deleted. No controller can create its pods there."""
 
     @classmethod
     def of(
@@ -117,6 +127,7 @@ class GangTerms:
         workload: ForeignWorkload,
         *,
         pools: tuple[PoolUnits, ...],
+        namespace_ends: bool,
         class_value: Callable[[str | None], int | None],
     ) -> GangTerms:
         """Return the terms of a workload.
@@ -124,12 +135,15 @@ class GangTerms:
         Args:
             workload: a waiting workload.
             pools: pools of its queue.
+            namespace_ends: whether its namespace is being deleted.
             class_value: returns the value of a PriorityClass, of the default class for no name.
                 None if it does not exist.
         """
         names = (shape.placement.priority_class for shape in workload.shapes)
         return cls(
-            tuple(None if name is None else class_value(name or None) for name in names), pools
+            tuple(None if name is None else class_value(name or None) for name in names),
+            pools,
+            namespace_ends,
         )
 
 
@@ -177,6 +191,7 @@ def gangs_of(workload: ForeignWorkload, *, terms: GangTerms) -> dict[str, Gang]:
             group="" if alone or workload.has_started else workload.key,
             shapes=len(shapes),
             pools=_pools_with(shape, pools=terms.pools),
+            namespace_ends=terms.namespace_ends,
         )
         for number, (shape, value) in enumerate(shapes)
     }
@@ -282,6 +297,7 @@ def _gang(
     group: str,
     shapes: int,
     pools: Mapping[str, GpuUnits],
+    namespace_ends: bool,
 ) -> Gang:
     units = next(iter(pools.values()), ANY_GPUS)
     placement = shape.placement
@@ -303,6 +319,7 @@ def _gang(
         group_gangs=shapes if group else 1,
         max_runtime_seconds=shape.deadline_seconds,
         is_foreign=True,
+        obstacle=namespace_obstacle(workload.regarding.namespace) if namespace_ends else None,
     )
 
 

@@ -226,6 +226,7 @@ class Workloads:
         return GangTerms.of(
             workload,
             pools=self._pools_of(workload.queue) if of_queue is None else of_queue,
+            namespace_ends=workload.regarding.namespace in self._namespaces.terminating,
             class_value=self._priorities.value_of,
         )
 
@@ -233,8 +234,9 @@ class Workloads:
         return units_of_pools(self._queues.get(queue), pools=self._pools.by_name)
 
     def _facts(self) -> tuple[object, ...]:
-        """Return the specs and priorities that gangs are made with."""
-        return dict(self._queues.by_name), dict(self._pools.by_name), self._priorities.version
+        """Return the specs, priorities and namespaces that gangs are made with."""
+        specs = dict(self._queues.by_name), dict(self._pools.by_name)
+        return (*specs, self._priorities.version, frozenset(self._namespaces.terminating))
 
     def held(self, *, now: float) -> Iterable[Admitted]:
         """Return the admitted unbound pods, which are charged and counted at their places.

@@ -77,6 +77,20 @@ def test_an_operator_that_admits_nothing_or_nobody_is_told_so(
     assert verdicts(capsys, "-f", file)["team/jobs/other"]["reason"] == "QueueNotFound"
 
 
+def test_no_workload_of_a_namespace_that_ends_gets_a_place(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No controller can create its pods there, and they would keep the quota for ever."""
+    ending: Json = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}}
+    site = (a_node("n1"), a_node("n2"), a_pool(), a_queue())
+    waiting = (a_gated_pod("notebook"), a_suspended_job("batch", pods=1))
+    for phase, verdict in (("Active", "Admitted"), ("Terminating", "Waits")):
+        ending["status"] = {"phase": phase}
+        said = verdicts(capsys, "-f", written(tmp_path, *site, ending, *waiting))
+        assert {row["verdict"] for row in said.values()} == {verdict}
+        assert {row.get("reason") for row in said.values()} <= {None, "NamespaceTerminating"}
+
+
 def only_on(*nodes: str, key: str = "metadata.name") -> Json:
     fields = [{"key": key, "operator": "In", "values": list(nodes)}]
     terms = {"nodeSelectorTerms": [{"matchFields": fields}]}
