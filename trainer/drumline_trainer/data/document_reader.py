@@ -17,6 +17,7 @@ from drumline_trainer.data.records.files import (
     JSON_SUFFIX,
     RECORD_SUFFIXES,
     StoredRecord,
+    check_is_text,
     decoded,
     holds_records,
     read_records,
@@ -105,7 +106,7 @@ def record_names(corpus: Corpus) -> frozenset[str]:
     like any file of a program.
 
     Raises:
-        ConfigError: a file is not a regular one.
+        ConfigError: a file is not a regular one, or has records in another form of JSON.
         OSError: the storage fails.
     """
     # Suffixes such as .jsonl are always records.
@@ -119,7 +120,11 @@ def record_names(corpus: Corpus) -> frozenset[str]:
     # programs.
     if not all(name.endswith(JSON_SUFFIX) for name in beside):
         return names
-    return names | {name for name in beside if holds_records(corpus.folder / name)}
+    names |= {name for name in beside if holds_records(corpus.folder / name)}
+    for name in beside:
+        if name not in names:
+            check_is_text(corpus.folder / name)
+    return names
 
 
 def first_kind(corpus: Corpus, *, field: str) -> RecordKind:

@@ -46,6 +46,14 @@ JSON_SUFFIX: Final = ".json"
 _FIELDS, _TEXT = JSON_SUFFIX, ".txt"
 _LIST_OF_OBJECTS: Final = re.compile(rb"\s*\[\s*\{")
 _LINE_OF_OBJECT: Final = re.compile(rb"\s*\{.*\}[ \t\r]*\n")
+_OPENS_JSON: Final = re.compile(rb"\s*[\[{]")
+_FIELDS_OF_RECORDS: Final = tuple(
+    tuple(re.compile(rb'"%s"\s*:' % name) for name in names)
+    for names in (
+        *((b"messages",), (b"conversations",), (b"role", b"content")),
+        *((b"prompt", b"completion"), (b"instruction", b"output"), (b"chosen", b"rejected")),
+    )
+)
 _HEAD_BYTES: Final = 1 << 20
 _MOST_LIST_BYTES: Final = 1 << 30
 """Maximum size of a list, which is decoded as a whole."""
@@ -92,6 +100,26 @@ def holds_records(path: Path) -> bool:
     """
     head = _head(path)
     return bool(_LIST_OF_OBJECTS.match(head) or _LINE_OF_OBJECT.match(head))
+
+
+def check_is_text(path: Path) -> None:
+    """Refuse a file `.json` whose objects are records, in a form that holds none.
+
+    Such as one record over several lines, `{"data": [...]}`, or columns. They would be learned as
+    JSON, brackets included.
+
+    Raises:
+        ConfigError: its first bytes have the fields of records.
+        OSError: its storage fails.
+    """
+    head = _head(path)
+    if _OPENS_JSON.match(head) and any(
+        all(field.search(head) for field in fields) for fields in _FIELDS_OF_RECORDS
+    ):
+        raise ConfigError(
+            f"data.source: {path} has records, but it is not a list or lines of objects; write one"
+            " object a line into a .jsonl, or name the file .txt to learn its JSON as text"
+        )
 
 
 def _head(path: Path) -> bytes:

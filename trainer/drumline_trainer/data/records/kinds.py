@@ -34,7 +34,7 @@ DEFAULT_FIELD: Final = "text"
 _LISTS: Final = ("messages", "conversations")
 _EITHER: Final = ("prompt", "completion", "chosen", "rejected")
 """Fields that are texts or lists of messages."""
-_BESIDE: Final = ("tools", "functions", "documents", "chat_template_kwargs")
+_BESIDE: Final = ("system", "tools", "functions", "documents", "chat_template_kwargs")
 """Fields that reach the template of each side of a pair."""
 
 
@@ -67,6 +67,7 @@ _SIDES: Final = {
     RecordKind.PREFERRED_CONVERSATION: RecordKind.CONVERSATION,
     RecordKind.PREFERRED_COMPLETION: RecordKind.COMPLETION,
 }
+_WITHOUT_TEMPLATE: Final = (RecordKind.COMPLETION, RecordKind.PREFERRED_COMPLETION)
 
 
 def normalized(record: Record) -> Record:
@@ -103,6 +104,8 @@ def kind_of(record: Record, *, field: str) -> RecordKind | None:
 
 def unused_fields(record: Record, *, field: str) -> str | None:
     """Say which of two readings of a record counts, or return None if there is one reading."""
+    if record.get("system") and kind_of(record, field=field) in _WITHOUT_TEMPLATE:
+        return "have 'system' beside texts: it is not read; write messages"
     structured = [name for name in (*_LISTS, "completion", "instruction") if record.get(name)]
     if not structured or not isinstance(record.get(field), str):
         return None
@@ -155,6 +158,8 @@ def conversation_of(record: Record, *, words: frozenset[str] = frozenset()) -> C
         whole = turns_of([*asked, *answer], words=words)
         prompt = len(asked)
         turns = (*(Turn(turn.message, False) for turn in whole[:prompt]), *whole[prompt:])
+        turns = _with_system(record, turns)
+        prompt = len(turns) - len(answer)
     else:
         turns = _with_system(record, _instruction(record))
     return Conversation(
@@ -200,7 +205,9 @@ def _messages_or_text(value: Any) -> Any:
 def _with_system(record: Record, turns: tuple[Turn, ...]) -> tuple[Turn, ...]:
     """Put the field `system` of a record first, if it has one."""
     system = record.get("system")
-    if not isinstance(system, str) or not system or turns[0].message["role"] == "system":
+    if not isinstance(system, str | None):
+        raise ValueError("'system' is no text")  # noqa: TRY004 - a defect of data
+    if not system or turns[0].message["role"] == "system":
         return turns
     return (Turn({"role": "system", "content": system}, False), *turns)
 

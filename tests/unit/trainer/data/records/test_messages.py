@@ -273,3 +273,23 @@ def test_normalised_messages_stay_as_they_are(given_messages: list[dict[str, Any
     assert once == given_messages
     strings = encoded_arguments(once)
     assert [turn.message for turn in turns_of(json.dumps(strings))] == once
+
+
+def test_a_system_text_is_the_first_message_of_every_kind_of_conversation() -> None:
+    system = {"role": "system", "content": "Be brief."}
+    asked = {"prompt": [USER], "completion": [ANSWER], "system": "Be brief."}
+    known = conversation(asked)
+    assert known.messages == [system, USER, ANSWER]
+    assert [turn.learned for turn in known.turns] == [False, False, True]
+    assert known.prompt == 2
+    pair = {"chosen": [USER, ANSWER], "rejected": [USER, USER], "system": "Be brief."}
+    assert [conversation(side).messages[0] for side in sides_of(pair)] == [system] * 2
+
+
+def test_a_system_text_that_cannot_be_read_is_not_dropped_silently() -> None:
+    with pytest.raises(ValueError, match="'system' is no text"):
+        messages({"messages": [USER, ANSWER], "system": ["Be brief."]})
+    texts = {"prompt": "a", "completion": "b", "system": "Be brief."}
+    assert "'system'" in (unused_fields(texts, field="text") or "")
+    pair = {"prompt": "a", "chosen": "b", "rejected": "c", "system": "Be brief."}
+    assert "'system'" in (unused_fields(pair, field="text") or "")

@@ -505,3 +505,30 @@ def test_a_json_file_among_texts_is_text(tmp_path: Path, files: dict[str, str]) 
     for name, content in files.items():
         (tmp_path / name).write_text(content)
     assert records_of(open_corpus(DataConfig(source=str(tmp_path), pattern="*"))) is None
+
+
+MESSAGES = [{"role": "user", "content": "Two?"}, {"role": "assistant", "content": "2"}]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"messages": MESSAGES},
+        {"version": 1, "data": [{"messages": MESSAGES}]},
+        [MESSAGES, MESSAGES],
+        {"prompt": ["a"], "completion": ["b"]},
+        {"train": [{"instruction": "a", "output": "b"}]},
+        {"rejected": ["a"], "chosen": ["b"]},
+    ],
+    ids=["one record", "wrapped", "lists", "columns", "split", "pairs"],
+)
+@pytest.mark.parametrize("beside", [{}, {"b.jsonl": '{"text": "x"}\n'}], ids=["alone", "beside"])
+def test_records_in_another_form_of_json_are_not_learned_as_json(
+    tmp_path: Path, value: Any, beside: dict[str, str]
+) -> None:
+    (tmp_path / "a.json").write_text(json.dumps(value, indent=1))
+    for name, content in beside.items():
+        (tmp_path / name).write_text(content)
+    corpus = open_corpus(DataConfig(source=str(tmp_path), pattern="*"))
+    with pytest.raises(ConfigError, match=r"a\.json has records"):
+        records_of(corpus)
