@@ -13,11 +13,13 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from io import BufferedReader
 from pathlib import Path, PurePosixPath
+from threading import Thread
 from typing import Any, BinaryIO, Final, cast
 
 from drumline_cli.columns import gib
@@ -31,6 +33,8 @@ _TRIES: Final = 5
 _BETWEEN_SECONDS: Final = 1.0
 """Seconds between two lines of progress where no terminal shows them."""
 _MAX_LISTING: Final = 1 << 28
+_MAX_TIME: Final = 1 << 33
+"""Seconds since the epoch, after which file systems have no time."""
 
 Run = Callable[[Sequence[str]], Sequence[str]]
 """The command line that runs the remote program with these arguments."""
@@ -200,12 +204,15 @@ def listed(path: str, run: Run) -> list[CopiedFile]:
     """
     files: list[CopiedFile] = []
     for line in _asked(run(["list", path])).splitlines():
-        entry = cast("dict[str, Any]", json.loads(line))
-        name = str(entry["path"])
+        with _readable():
+            entry = cast("dict[str, Any]", json.loads(line))
+            name, size, changed = str(entry["path"]), int(entry["size"]), int(entry["changed"])
         # The pod is not trusted. A path with `..` could overwrite files of the user.
         if name.startswith("/") or ".." in PurePosixPath(name).parts:
             raise NotAnswered(f"the pod names a file outside of the folder: {plain(name)}")
-        files.append(CopiedFile(path=name, size=int(entry["size"]), changed=int(entry["changed"])))
+        if "\0" in name or size < 0 or not 0 <= changed < _MAX_TIME:
+            raise NotAnswered(f"the pod names a file that cannot exist: {plain(name)}")
+        files.append(CopiedFile(path=name, size=size, changed=changed))
     return files
 
 
@@ -231,13 +238,13 @@ def _sent(source: Path, path: str, file: CopiedFile, run: Run, progress: CopyPro
         moved += count
         # `finish` renames the file only if its size is complete.
         finish = run(["finish", path, str(file.size), str(file.changed)])
-        answer = subprocess.run(finish, capture_output=True, check=False)
-        if answer.returncode == 0:
+        answer = _answer(finish)
+        if answer.code == 0:
             progress.at(file.size)
             return moved
         # Attempts without new bytes are limited. Otherwise a full disk would retry forever.
         if fruitless >= _TRIES:
-            raise NotAnswered(_last_line(answer.stderr))
+            raise NotAnswered(_last_line(answer.error))
         # Linear back-off, because kubectl needs a new connection for each attempt.
         time.sleep(fruitless)
 
@@ -277,7 +284,8 @@ def _received(path: str, here: Path, file: CopiedFile, run: Run, progress: CopyP
             # Append mode and truncate keep the verified part and drop the rest.
             with part.open("ab") as opened:
                 opened.truncate(offset)
-                count = _taken(run(["send", path, str(offset)]), opened, progress, at=offset)
+                command = run(["send", path, str(offset)])
+                count = _taken(command, opened, progress, at=offset, size=file.size)
             moved += count
             # The time of change is set before the rename, so a complete file is always recognized.
             if part.stat().st_size == file.size:
@@ -292,25 +300,38 @@ def _received(path: str, here: Path, file: CopiedFile, run: Run, progress: CopyP
         raise BadInput(f"{error.filename or here}: {error.strerror}") from None
 
 
-def _taken(command: Sequence[str], target: BinaryIO, progress: CopyProgress, *, at: int) -> int:
-    """Write the output of a program into a file; returns its bytes."""
+def _taken(
+    command: Sequence[str], target: BinaryIO, progress: CopyProgress, *, at: int, size: int
+) -> int:
+    """Write the output of a program into a file, up to a size; returns its bytes.
+
+    Args:
+        command: writes the file from `at` on.
+        target: takes the bytes.
+        progress: shows them.
+        at: bytes that the file has.
+        size: bytes of the whole file. A file that grows, or a pod that never ends, is cut there.
+    """
     count = 0
     with subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     ) as process:
         pipe = cast("BufferedReader", process.stdout)
         # `read1` returns what arrived. `read` would wait for a full chunk and delay progress.
-        while data := pipe.read1(_CHUNK):
+        while data := pipe.read1(min(_CHUNK, size - at - count)):
             target.write(data)
             count += len(data)
             progress.at(at + count, moved=len(data))
+        process.kill()
     return count
 
 
 def _digest(command: Sequence[str]) -> tuple[int, str]:
     """Return the size and the digest that the program in the pod reports."""
-    there = json.loads(_asked(command))
-    return int(there["size"]), str(there["sha256"])
+    answer = _asked(command)
+    with _readable():
+        there = json.loads(answer)
+        return int(there["size"]), str(there["sha256"])
 
 
 def _digest_here(file: Path, size: int) -> tuple[int, str]:
@@ -333,13 +354,53 @@ def _asked(command: Sequence[str]) -> str:
     error = b""
     # These questions change nothing, so a retry is safe.
     for attempt in range(_TRIES):
-        done = subprocess.run(command, capture_output=True, check=False)
-        if done.returncode == 0:
-            # The bound protects this process from endless output of the pod.
-            return done.stdout[:_MAX_LISTING].decode(errors="replace")
-        error = done.stderr
+        done = _answer(command)
+        if done.code == 0:
+            return done.output.decode(errors="replace")
+        error = done.error
         time.sleep(attempt)
     raise NotAnswered(_last_line(error))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Answer:
+    """What a short remote command wrote, and its exit code."""
+
+    code: int
+    output: bytes
+    error: bytes
+
+
+def _answer(command: Sequence[str]) -> _Answer:
+    """Run a short remote command. Its output is bounded, since the pod is not trusted.
+
+    Raises:
+        NotAnswered: it writes without an end.
+    """
+    kept: deque[bytes] = deque(maxlen=1)
+    with subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        said = cast("BufferedReader", process.stderr)
+        # A full pipe of errors would stop the program. The last part of them is the cause.
+        reader = Thread(target=lambda: kept.extend(iter(lambda: said.read(_CHUNK), b"")))
+        reader.start()
+        output = cast("BufferedReader", process.stdout).read(_MAX_LISTING + 1)
+        if len(output) > _MAX_LISTING:
+            process.kill()
+        reader.join()
+    if len(output) > _MAX_LISTING:
+        raise NotAnswered(f"the pod answers with more than {_MAX_LISTING} bytes")
+    return _Answer(code=process.returncode, output=output, error=b"".join(kept))
+
+
+@contextmanager
+def _readable() -> Generator[None]:
+    """Read an answer of the pod, in whatever form it is."""
+    try:
+        yield
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise NotAnswered(f"the pod's answer cannot be read: {plain(str(error))[:500]}") from None
 
 
 def _last_line(output: bytes) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from drumline_cli.claims import remote_program
+from drumline_cli.claims import remote_program, transfer
 from drumline_cli.claims.transfer import PART, CopyProgress, download, upload
 from drumline_cli.errors import BadInput, NotAnswered
 
@@ -102,6 +102,41 @@ def test_a_pod_cannot_name_a_file_outside_of_the_folder(tmp_path: Path) -> None:
     program = 'print(\'{"path": "../evil", "size": 1, "changed": 1}\')'
     with pytest.raises(NotAnswered, match="outside"):
         download("/claim", tmp_path / "target", lambda _: [sys.executable, "-c", program])
+
+
+@pytest.mark.parametrize(
+    "listing",
+    [
+        "no JSON",
+        "[1]",
+        "[" * 10_000,
+        '{"path": "a"}',
+        '{"path": "a", "size": null, "changed": 1}',
+        '{"path": "a", "size": -1, "changed": 1}',
+        '{"path": "a", "size": 1, "changed": 1e99}',
+        r'{"path": "a\u0000", "size": 1, "changed": 1}',
+    ],
+)
+def test_a_listing_that_cannot_be_read_is_one_sentence(tmp_path: Path, listing: str) -> None:
+    with pytest.raises(NotAnswered, match="the pod"):
+        download("a", tmp_path, lambda _: [sys.executable, "-c", f"print({listing!r})"])
+    assert contents(tmp_path) == {}
+
+
+def test_a_pod_that_writes_without_an_end_fills_neither_memory_nor_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transfer, "_MAX_LISTING", 1 << 16)
+    endless = [sys.executable, "-c", "while True: print('x' * 4096)"]
+    with pytest.raises(NotAnswered, match="more than 65536 bytes"):
+        download("a", tmp_path, lambda _: endless)
+    listing = 'print(\'{"path": "a", "size": 5, "changed": 1}\')'
+
+    def run(arguments: Sequence[str]) -> list[str]:
+        return [sys.executable, "-c", listing] if arguments[0] == "list" else endless
+
+    assert download("there", tmp_path / "here", run) == 5
+    assert contents(tmp_path / "here") == {"a": b"xxxxx"}
 
 
 def test_the_time_left_is_shown_once_the_rate_is_known(capsys: pytest.CaptureFixture[str]) -> None:
