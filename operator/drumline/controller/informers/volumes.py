@@ -71,6 +71,8 @@ class VolumeCache:
         """Number of claims by namespace. Claims of some namespaces may not be readable."""
         self._special: set[Claim] = set()
         """Claims that not every pod can use beside the others, or that are not bound."""
+        self._unready: set[Claim] = set()
+        """Claims that are being deleted or not bound. All are special."""
         self._claim_of: dict[str, Claim] = {}
         """Claim that is bound to a volume, by name of the volume."""
         self._volumes: dict[str, VolumeView] = {}
@@ -89,6 +91,8 @@ class VolumeCache:
         """Nodes whose attached volumes may have changed since the last `take_changed`."""
         self._named: dict[str, tuple[TrainingJobSpec, tuple[Claim, ...]]] = {}
         """Spec and claims by uid of the job."""
+        self._naming: Counter[Claim] = Counter()
+        """Number of jobs in `_named` that name a claim."""
         self._reach: dict[str, tuple[TrainingJobSpec, tuple[VolumeReach, ...]]] = {}
         """Spec and answer by uid of the job, until a claim, volume or class changes."""
 
@@ -99,11 +103,14 @@ class VolumeCache:
             before = self._claims.pop((old.namespace, old.name), None)
             self._claim_of.pop(old.volume, None)
             self._claims_in[old.namespace] -= before is not None
-            self._special.discard((old.namespace, old.name))
+            for claims in (self._special, self._unready):
+                claims.discard((old.namespace, old.name))
         if new is not None:
             self._claims[new.namespace, new.name] = new
             self._claims_in[new.namespace] += 1
-            if new.sharing is not Sharing.ANY or new.deleting or not new.bound:
+            if unready := new.deleting or not new.bound:
+                self._unready.add((new.namespace, new.name))
+            if unready or new.sharing is not Sharing.ANY:
                 self._special.add((new.namespace, new.name))
             if new.volume:
                 self._claim_of[new.volume] = (new.namespace, new.name)
@@ -177,6 +184,10 @@ class VolumeCache:
 
     def on_job(self, before: Job | None, after: Job | None) -> None:
         """Process a change of a job. Its places use its claims before its pods exist."""
+        if after is not None and not after.finished:
+            self._claims_named(after)
+        elif before is not None:
+            self._forget_names(before.uid)
         if before is not None:
             for claim, user in self._places.pop(before.uid, ()):
                 self._users.change(claim, user, -1)
@@ -247,26 +258,32 @@ class VolumeCache:
         """
         if not self._claims_in.get(job.namespace):
             return ""
-        missing = (
-            name for _, name in self._claims_named(job) if (job.namespace, name) not in self._claims
-        )
-        if (name := next(missing, None)) is not None:
-            return f"claim {name} does not exist"
-        for claim in self._special_claims(job):
-            view = self._claims[claim]
-            if view.deleting:
-                return f"claim {view.name} is being deleted"
-            if job.members > 1 and view.sharing is Sharing.ONE_POD:
-                return f"claim {view.name} has the access mode ReadWriteOncePod, for one pod"
-            if job.members > 1 and self.serves_one_node(*claim):
-                return f"claim {view.name} has the access mode ReadWriteOnce, for pods of one node"
-            storage = self._classes.get(self._class_of(view))
-            waits = storage is not None and storage.binding_mode == "WaitForFirstConsumer"
-            # Without any class in the cache, classes may just not be readable.
-            is_unclear = bool(view.storage_class) and not self._classes
-            if not (view.bound or waits or is_unclear):
-                return f"claim {view.name} is not bound to a volume"
+        # This runs for each job of a cycle, and most claims are bound and serve one pod of a job.
+        several = job.spec.nodes > 1 or bool(job.spec.roles)
+        asked = self._special if several else self._unready
+        for claim in self._claims_named(job):
+            if claim not in self._claims:
+                return f"claim {claim[1]} does not exist"
+            if claim in asked and (why := self._unusable(self._claims[claim], several=several)):
+                return why
         return ""
+
+    def _unusable(self, claim: ClaimView, *, several: bool) -> str:
+        """Return why pods of a job could not use a claim, or ''."""
+        if claim.deleting:
+            return f"claim {claim.name} is being deleted"
+        if several:
+            if claim.sharing is Sharing.ONE_POD:
+                return f"claim {claim.name} has the access mode ReadWriteOncePod, for one pod"
+            if self.serves_one_node(claim.namespace, claim.name):
+                return f"claim {claim.name} has the access mode ReadWriteOnce, for pods of one node"
+        if claim.bound:
+            return ""
+        storage = self._classes.get(self._class_of(claim))
+        waits = storage is not None and storage.binding_mode == "WaitForFirstConsumer"
+        # Without any class in the cache, classes may just not be readable.
+        is_unclear = bool(claim.storage_class) and not self._classes
+        return "" if waits or is_unclear else f"claim {claim.name} is not bound to a volume"
 
     def serves_one_node(self, namespace: str, name: str) -> bool:
         """Return whether pods of one node only can use a claim at the same time."""
@@ -280,18 +297,29 @@ class VolumeCache:
     def forget(self, uid: str) -> None:
         """Forget the cached answers of a deleted job."""
         self._reach.pop(uid, None)
-        self._named.pop(uid, None)
+        self._forget_names(uid)
 
     def _claims_named(self, job: Job) -> tuple[Claim, ...]:
         known = self._named.get(job.uid)
         if known is None or known[0] is not job.spec:
+            self._forget_names(job.uid)
             claims = tuple((job.namespace, name) for name in claim_names(job))
             known = self._named[job.uid] = (job.spec, claims)
+            self._naming.update(claims)
         return known[1]
+
+    def _forget_names(self, uid: str) -> None:
+        _, claims = self._named.pop(uid, (None, ()))
+        self._naming.subtract(claims)
+        for claim in claims:
+            if not self._naming[claim]:
+                del self._naming[claim]
 
     def _special_claims(self, job: Job) -> Sequence[Claim]:
         # Most jobs name no claim, and this runs for each job of a cycle.
-        named = self._claims_named(job)
+        known = self._named.get(job.uid)
+        is_known = known is not None and known[0] is job.spec
+        named = known[1] if known and is_known else self._claims_named(job)
         return [claim for claim in named if claim in self._special] if named else ()
 
     def _near_others(self, job: Job, claims: Iterable[Claim]) -> Iterable[VolumeReach]:
@@ -303,7 +331,9 @@ class VolumeCache:
                 name = f"claim {view.name}, whose volume is made for node {view.selected_node}"
                 yield from self._restriction(name, terms, driver="")
             one_pod = view.sharing is Sharing.ONE_POD
-            if one_pod or self.serves_one_node(*claim):
+            # Most jobs have a claim of their own. Equal ones stay equal, so one search serves all.
+            shared = self._naming[claim] > 1
+            if shared and (one_pod or self.serves_one_node(*claim)):
                 mode = "ReadWriteOncePod" if one_pod else "ReadWriteOnce"
                 name = f"claim {view.name} ({mode})"
                 yield VolumeReach(name=name, claim="/".join(claim), one_pod=one_pod)

@@ -172,6 +172,24 @@ def test_the_pods_and_places_of_a_job_do_not_keep_it_from_its_own_claim() -> Non
     assert (names(cache), cache.obstacle_of(JOB)) == ([], None)
 
 
+def test_only_a_claim_that_several_jobs_name_makes_their_gangs_differ() -> None:
+    """Thousands of jobs with a claim of their own are one question for the scheduler."""
+    cache, other = VolumeCache(), replace(JOB, uid="other", name="other")
+    cache.on_claim(None, ALONE)
+    cache.on_job(None, JOB)
+    assert cache.reach_of(JOB) == ()
+    cache.on_job(None, other)
+    assert [reach.claim for reach in cache.reach_of(JOB)] == ["team/data"]
+    moved = replace(other, spec=a_job().spec)
+    cache.on_job(other, moved)
+    assert cache.reach_of(JOB) == ()
+    cache.on_job(moved, other)
+    assert len(cache.reach_of(JOB)) == 1
+    cache.on_job(other, None)
+    cache.forget(other.uid)
+    assert cache.reach_of(JOB) == ()
+
+
 def test_the_places_of_another_job_use_a_claim_before_its_pods_exist() -> None:
     cache = VolumeCache()
     cache.on_claim(None, ALONE)
