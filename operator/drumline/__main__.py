@@ -42,11 +42,16 @@ def _run_process(module: str) -> int:
 
     try:
         settings = from_environment(os.environ)
+        from drumline.kube.credentials import NoCredentials  # noqa: PLC0415 - see above
         from drumline.telemetry import logs  # noqa: PLC0415 - see above
 
         run: Callable[[Settings], str | None] = import_module(module).main
         logs.configure(level=settings.log_level, log_format=settings.log_format)
-        problem = run(settings)
+        try:
+            problem = run(settings)
+        # Somebody starts the process outside of a cluster, or without its service account.
+        except NoCredentials as error:
+            problem = f"no way to the API server: {error}"
     except SettingsError as error:
         problem, status = str(error), 2
     else:

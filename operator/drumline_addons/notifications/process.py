@@ -42,6 +42,7 @@ from drumline_addons.notifications.record import UnreadableRecordError
 from drumline_addons.notifications.record_store import AnotherNotifierError, RecordConfigMap
 from drumline_addons.notifications.secret_files import SecretFiles
 from drumline_addons.notifications.webhook import CloudEventSender, SlackSender
+from drumline_contract.regular_files import open_regular
 
 log = logs.get("drumline_addons.notifications.process")
 
@@ -74,7 +75,7 @@ def read_configuration(path: Path | None) -> NotificationSettings:
             "DRUMLINE_NOTIFICATIONS is not set: it must be the path of the file with channels"
         )
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             # One byte above the maximum is enough to reject a larger file.
             raw = file.read(MOST_CONFIG_BYTES + 1)
     except OSError as error:

@@ -248,3 +248,18 @@ def test_a_process_of_the_cluster_names_the_setting_that_it_lacks(
     done = drumline(process)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith(f"drumline: {variable} is not set: ")
+
+
+def test_a_process_outside_of_a_cluster_says_so_in_one_line(tmp_path: Path) -> None:
+    done = drumline("operator", environment={"HOME": str(tmp_path)})
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("drumline: no way to the API server: ")
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_notifier_whose_configuration_is_a_pipe_does_not_wait_for_it(tmp_path: Path) -> None:
+    channels = tmp_path / "channels.yaml"
+    os.mkfifo(channels)
+    done = drumline("notifier", environment={"DRUMLINE_NOTIFICATIONS": str(channels)})
+    assert done.returncode == 2
+    assert "not a regular file" in done.stderr
