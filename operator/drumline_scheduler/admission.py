@@ -421,19 +421,25 @@ class Admission:
         # used only if no other pool fits.
         rejections: dict[str, Rejection] = {}
         yields: Yields | None = None
-        for pool in pools:
-            nodes = self._find(gang=gang, pool=pool, pods=smallest, explains=explains)
-            if isinstance(nodes, Rejection):
-                rejections[pool] = nodes
-                continue
-            room = GangPlacement(gang=gang, pool=pool, nodes=tuple(nodes))
-            deprived = self.turns.first_deprived_by(gang, pool=pool, size=smallest)
-            if deprived is None:
-                return room
-            self._reservations.take_back(gang.uid)
-            rooms = (*yields.rooms, room) if yields else (room,)
-            yields = Yields(to=yields.to if yields else deprived, rooms=rooms)
-        return yields or RejectedByPools(rejections=rejections)
+        # The reasons of some pools count only if no pool fits, and cost more than a search.
+        for explained in (False, True) if explains and len(pools) > 1 else (explains,):
+            for pool in pools:
+                if rejections.get(pool, _UNEXPLAINED) is not _UNEXPLAINED:
+                    continue
+                nodes = self._find(gang=gang, pool=pool, pods=smallest, explains=explained)
+                if isinstance(nodes, Rejection):
+                    rejections[pool] = nodes
+                    continue
+                room = GangPlacement(gang=gang, pool=pool, nodes=tuple(nodes))
+                deprived = self.turns.first_deprived_by(gang, pool=pool, size=smallest)
+                if deprived is None:
+                    return room
+                self._reservations.take_back(gang.uid)
+                rooms = (*yields.rooms, room) if yields else (room,)
+                yields = Yields(to=yields.to if yields else deprived, rooms=rooms)
+            if yields is not None:
+                return yields
+        return RejectedByPools(rejections=rejections)
 
     def _room_of(self, yields: Yields) -> GangPlacement:
         """Return the slots of a gang that starts although it could yield."""

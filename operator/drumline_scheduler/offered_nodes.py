@@ -8,10 +8,14 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from operator import attrgetter
+from typing import Any, Final
 
 from drumline_scheduler.model import Node, NodeOffer
 from drumline_scheduler.resources import Resources
+
+_FIELDS: Final = tuple(each.name for each in fields(Node))
+_VALUES: Final = attrgetter(*_FIELDS)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -29,7 +33,7 @@ class OfferedNode:
         # Made on demand: most new nodes come. A node without room is cheaper than one out of
         # service, because the nodes that a gang may use stay the same.
         if self._absent is None:
-            self._absent = replace(self.node, used=self.node.allocatable)
+            self._absent = _with(self.node, used=self.node.allocatable)
         return self._absent
 
     def promised(self, share: Resources) -> Node:
@@ -37,7 +41,7 @@ class OfferedNode:
         known = self._promised
         if known is None or known.terminating != share:
             node = self.node
-            known = self._promised = replace(node, used=node.allocatable, terminating=share)
+            known = self._promised = _with(node, used=node.allocatable, terminating=share)
         return known
 
 
@@ -62,15 +66,17 @@ class OfferedNodes:
         made, first = self._made.setdefault(place, []), self._given[place]
         if made and not _is_like(made[0].node, offer.node):
             made.clear()
-        values: dict[str, Any] = {
-            each.name: getattr(offer.node, each.name) for each in fields(offer.node)
-        }
         for number in range(len(made), first + count):
             # A name that no real node can have, sorted behind all others.
-            values["name"] = f"~{offer.pool}/{offer.zone}/{number:06d}"
-            made.append(OfferedNode(node=Node(**values)))
+            name = f"~{offer.pool}/{offer.zone}/{number:06d}"
+            made.append(OfferedNode(node=_with(offer.node, name=name)))
         self._given[place] += count
         return made[first : first + count]
+
+
+def _with(node: Node, **changes: Any) -> Node:
+    """Return a node with changes. `replace` takes twice as long, and there are thousands."""
+    return Node(**(dict(zip(_FIELDS, _VALUES(node), strict=True)) | changes))
 
 
 def _is_like(made: Node, offered: Node) -> bool:

@@ -228,7 +228,12 @@ class GrownCluster:
             if placed is None:
                 self._drop_many(offer)
                 return None
-            placed, count = self._with_fewest(gang, offer=offer, placed=placed, most=most)
+            # The nodes of an offer are alike, so the ones that it takes are made the first ones.
+            names = frozenset(placed.assignment)
+            used = [each for each in nodes[:most] if each.new.node.name in names]
+            unused = [each for each in nodes[:most] if each.new.node.name not in names]
+            nodes[:most] = used + unused
+            placed, count = self._with_fewest(gang, offer=offer, placed=placed, taken=len(used))
         for each in nodes[:count]:
             each.has_come = True
         del nodes[:count]
@@ -245,7 +250,7 @@ class GrownCluster:
         return GangStart(placed=placed, shares=shares, need=need)
 
     def _with_fewest(
-        self, gang: Gang, *, offer: NodeOffer, placed: Placed, most: int
+        self, gang: Gang, *, offer: NodeOffer, placed: Placed, taken: int
     ) -> tuple[Placed, int]:
         """Return the places with the fewest new nodes, and their number.
 
@@ -256,50 +261,44 @@ class GrownCluster:
         Args:
             gang: the gang.
             offer: the kind of the new nodes.
-            placed: its places with `most` new nodes.
-            most: number of new nodes.
+            placed: its places.
+            taken: number of new nodes that it takes of those it could have.
         """
-        nodes, size = self._of_offer[offer.pool, offer.zone], len(placed.assignment)
-        names = frozenset(placed.assignment)
-        taken = sum(each.new.node.name in names for each in nodes)
-        tries, low, best = max(_LEAST_TRIES, _TRY_UNITS // cost_of(gang)), 0, (placed, most)
+        nodes, size, best = self._of_offer[offer.pool, offer.zone], len(placed.assignment), taken
+        if not taken or self._is_late(f"fewest {gang.uid}"):
+            return placed, taken
+        tries = max(_LEAST_TRIES, _TRY_UNITS // cost_of(gang))
 
         def starts(count: int) -> bool:
-            nonlocal best, tries
-            # The nodes that it takes are always tried, so it never asks for all that it may have.
-            if count != taken and self._is_late(f"fewest {gang.uid} {count}"):
+            nonlocal placed, best, tries
+            if tries <= 0 or self._is_late(f"fewest {gang.uid} {count}"):
                 tries = 0
                 return False
             tries -= 1
             fewer = self._placed(gang, more=nodes[:count])
             if fewer is None or len(fewer.assignment) < size:
                 return False
-            best = fewer, count
+            placed, best = fewer, count
             return True
 
-        if taken < most and not starts(taken):
-            low = taken + 1
-        elif not best[1] or self._is_late(f"fewest {gang.uid}"):
-            return best
-        else:
-            # Below this number it can only start in another pool, without any new node.
-            lacks = self._shortages(gang, pods=size)
-            low = lacks[offer.pool].new_nodes(offer)
-            is_enough = low >= best[1] or not starts(best[1] - 1)
-            if any(each.is_none for each in lacks.values()) and starts(0):
-                return best
-            if is_enough:
-                return best
-            # It takes more nodes than it needs. It may need no more than its resources say.
-            low = max(1, low)
-            if low < best[1] and starts(low):
-                return best
-            low += 1
-        while low < best[1] and tries > 0:
-            middle = (low + best[1]) // 2
+        # Below this number it can only start in another pool, without any new node.
+        lacks = self._shortages(gang, pods=size)
+        low = lacks[offer.pool].new_nodes(offer)
+        is_enough = low >= taken or not starts(taken - 1)
+        if any(each.is_none for each in lacks.values()) and starts(0):
+            return placed, best
+        if is_enough:
+            return placed, best
+        # It takes more nodes than it needs. It may need no more than its resources say.
+        low = max(1, low)
+        if low < best and starts(low):
+            return placed, best
+        low += 1
+        while low < best and tries > 0:
+            middle = (low + best) // 2
             if not starts(middle):
                 low = middle + 1
-        return best
+        return placed, best
 
     def _least(self, gang: Gang, *, offer: NodeOffer) -> int:
         """Return a number of new nodes below which a gang cannot start. 0: it may need none."""

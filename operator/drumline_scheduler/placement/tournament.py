@@ -60,9 +60,10 @@ class Tournament(Generic[Part]):
         """
         before = self._rounds[number]
         for place in {place // 2 for place in changed}:
-            left, right = before[2 * place : 2 * place + 2] + [None] * (2 * place + 2 > len(before))
-            if left is not None and right is not None:
-                yield place, left, right
+            if 2 * place + 1 < len(before):  # the last one of an odd number has no neighbour
+                left, right = before[2 * place], before[2 * place + 1]
+                if left is not None and right is not None:
+                    yield place, left, right
 
     def write(
         self, number: int, changed: Collection[int], *, joined: Mapping[int, Part]
@@ -105,8 +106,13 @@ def play_again(
             for i, each in enumerate(tournaments)
             if changed[i] and number < each.rounds
         ]
-        joins = join({(left, right) for *_, pairs in plays for _, left, right in pairs})
+        # Most equal parts are one object, and a part may have thousands of numbers to hash.
+        distinct = {
+            (id(left), id(right)): (left, right) for *_, pairs in plays for _, left, right in pairs
+        }
+        joins = join(list(dict.fromkeys(distinct.values())))
+        by_identity = {key: joins[pair] for key, pair in distinct.items()}
         for i, each, pairs in plays:
-            joined = {place: joins[left, right] for place, left, right in pairs}
+            joined = {place: by_identity[id(left), id(right)] for place, left, right in pairs}
             changed[i] = each.write(number, changed[i], joined=joined)
     return [each.whole for each in tournaments]

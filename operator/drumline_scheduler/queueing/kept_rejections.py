@@ -108,7 +108,10 @@ class KeptRejections:
         kept = self.store.by_class.get(number)
         if kept is None or not self.is_used or self.projection.nominated:
             return None
-        if all(self._holds(each, gang=gang, pool=pool) for pool, each in kept.pools.items()):
+        # A gang that fits in one pool needs no reasons of others, which a search does not ask for.
+        if all(self._is_closed(each, gang, pool) for pool, each in kept.pools.items()) and all(
+            self._holds(each, gang=gang, pool=pool) for pool, each in kept.pools.items()
+        ):
             return kept
         del self.store.by_class[number]
         return None
@@ -184,13 +187,22 @@ class KeptRejections:
             state=state,
         )
 
-    def _holds(self, kept: _RejectionByPool, *, gang: Gang, pool: str) -> bool:
-        view, pods = self.projection.current.pools[pool], gang.nodes
-        state = state_of(view)
-        if state is None or gang.uid in view.allocations:
+    def _is_closed(self, kept: _RejectionByPool, gang: Gang, pool: str) -> bool:
+        """Return whether a pool still has no quota for a gang, or no room."""
+        view = self.projection.current.pools[pool]
+        if state_of(view) is None or gang.uid in view.allocations:
             return False
         if kept.usage != self._usage(gang, pool=pool, leaves=kept.leaves):
             return False
+        if kept.quota is not None:
+            return True
+        search = self.remedies.search(gang=gang, pool=pool, pods=gang.nodes)
+        return search is None or not self.placer.has_room(search)
+
+    def _holds(self, kept: _RejectionByPool, *, gang: Gang, pool: str) -> bool:
+        """Return whether the rejection of a closed pool is the same."""
+        view, pods = self.projection.current.pools[pool], gang.nodes
+        state = state_of(view)
         if kept.quota is None:
             return self.placer.find(gang=gang, pool=pool, pods=pods) is kept.nodes
         # Gangs that can never fit do not wait for quota.
@@ -205,7 +217,7 @@ class KeptRejections:
         nodes = self.placer.find(gang=gang, pool=pool, pods=pods)
         if not isinstance(nodes, Rejection) or nodes.blockers != kept.nodes.blockers:
             return False
-        if kept.state != state:
+        if state is not None and kept.state != state:
             ordinals, keys = changes_since(view, kept.state)
             if not kept.way.is_same(nodes=ordinals, keys=keys):
                 again = self.remedies.complete(kept.quota, gang=gang, pool=pool, pods=pods)

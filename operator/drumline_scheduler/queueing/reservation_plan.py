@@ -108,7 +108,7 @@ class ReservationPlan:
                 continue
             following = walked + (1 << walked // ends_of_a_stride)
             if is_late(f"reserve {requests[0].gang.uid} {walked}"):
-                following = max(following, 2 * walked)
+                following = max(following, 4 * walked + 3)
             ceiling.move(timeline=timeline, start=start)
             # 2. All gangs must fit, and may take nothing that an earlier reservation needs later.
             placements = _place_all(
