@@ -1,6 +1,6 @@
 """Kubeconfigs of any form, through the `kubernetes` package: plugins, providers, several files.
 
-The package logs a plugin's failure and goes on without an identity. An unexpected value ends it
+The package logs a plugin's failure and continues without an identity. An unexpected value ends it
 with any exception, and some of its messages quote whole entries with their keys. It also drops the
 proxy and the name of the server. All of this is mended here.
 """

@@ -364,7 +364,7 @@ def _asked(command: Sequence[str]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Answer:
-    """What a short remote command wrote, and its exit code."""
+    """The output of a short remote command, and its exit code."""
 
     code: int
     output: bytes

@@ -19,7 +19,7 @@ from drumline_scheduler.placement.eligibility import node_filter_of
 from drumline_scheduler.resources import Resources
 
 HasQuota = Callable[[Gang, str, int], bool]
-"""Whether quota allows a gang that many main pods in a pool beside the running gangs."""
+"""Returns whether quota allows a gang a number of main pods in a pool."""
 
 
 class UsefulOffers:

@@ -210,9 +210,9 @@ def _object(text: str, place: str) -> Record:
     try:
         record: Any = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ConfigError(f"source: {place} is no JSON: {error}") from error
+        raise ConfigError(f"source: {place} is not JSON: {error}") from error
     if not isinstance(record, dict):
-        raise ConfigError(f"source: {place} is no JSON object")
+        raise ConfigError(f"source: {place} is not a JSON object")
     return cast("Record", record)
 
 
