@@ -17,7 +17,8 @@ from msgspec import structs
 from drumline.kube.nesting import flattened
 from drumline.kube.placement import gate_of, pod_group_of
 from drumline.kube.pod_requests import bounded_requests, channel_claim, with_default_requests
-from drumline.kube.quantity import amount
+from drumline.kube.quantity import amount, is_quantity
+from drumline.kube.readable_parts import readable_parts
 from drumline.kube.views import (
     ClaimView,
     ConditionView,
@@ -174,6 +175,18 @@ def _decoder(kind: type[S], view: Callable[[S], T]) -> Callable[[bytes | msgspec
     return decoded_view
 
 
+def _decoder_in_part(kind: type[S], view: Callable[[S], T]) -> Callable[[bytes | msgspec.Raw], T]:
+    """Return the function that decodes what can be read; it raises Undecodable without a name."""
+
+    def decoded_view(raw: bytes | msgspec.Raw) -> T:
+        try:
+            return view(readable_parts(kind, raw))
+        except ValueError as error:  # msgspec's errors among them
+            raise Undecodable(str(error)) from error
+
+    return decoded_view
+
+
 def _pod_view(wire_pod: builtin.PlacedPod) -> PodView:
     metadata, spec, status = wire_pod.metadata, wire_pod.spec, wire_pod.status
     # The API server keys conditions by type, so no type occurs twice.
@@ -214,6 +227,38 @@ def _pod_view(wire_pod: builtin.PlacedPod) -> PodView:
         # Only pods with a deadline need the time, so the other 40,000 do not keep one.
         start_time=(status.start_time or "") if spec.active_deadline_seconds else "",
     )
+
+
+def _pod_in_part(wire_pod: builtin.PlacedPod) -> PodView:
+    """Return what can be read of a bound pod. Its node takes no new pods (`PodView.unread`).
+
+    Raises:
+        ValueError: it is not bound. Part of a group that waits must not look like the whole.
+    """
+    spec = wire_pod.spec
+    if not spec.node_name:
+        raise ValueError("it is not bound")
+    place = builtin.PlacedPodSpec(node_name=spec.node_name)
+    containers = structs.replace(place, containers=list(map(_legible, spec.containers)))
+    # The first value that can be read counts: all, the containers' requests, only the place.
+    for part in (spec, containers):
+        try:
+            view = _pod_view(structs.replace(wire_pod, spec=part))
+        except ValueError:
+            continue
+        return structs.replace(view, unread=True)
+    return structs.replace(_pod_view(structs.replace(wire_pod, spec=place)), unread=True)
+
+
+def _legible(container: builtin.Container) -> builtin.Container:
+    requests = _quantities(container.resources.requests)
+    return builtin.Container(
+        name=container.name, resources=builtin.ResourceRequirements(requests=requests)
+    )
+
+
+def _quantities(texts: builtin.Quantities | None) -> builtin.Quantities:
+    return {name: text for name, text in (texts or {}).items() if is_quantity(str(text))}
 
 
 def _pod_manifest_view(wire_pod: builtin.PlacedPod) -> PodView:
@@ -306,6 +351,13 @@ def _node_view(wire_node: builtin.Node) -> NodeView:
         terminating=bool(metadata.deletion_timestamp),
         creation_time=metadata.creation_timestamp or "",
     )
+
+
+def _node_in_part(wire_node: builtin.Node) -> NodeView:
+    """Return what can be read of a node. It takes no new pods (`NodeView.unread`)."""
+    offered = _quantities(wire_node.status.allocatable)
+    status = structs.replace(wire_node.status, allocatable=offered)
+    return structs.replace(_node_view(structs.replace(wire_node, status=status)), unread=True)
 
 
 def _is_bad(condition: builtin.Condition) -> bool:
@@ -431,6 +483,10 @@ def _volume_view(stored: storage.PersistentVolume) -> VolumeView:
     )
 
 
+def _volume_in_part(stored: storage.PersistentVolume) -> VolumeView:
+    return structs.replace(_volume_view(stored), unread=True)
+
+
 def _csi_node_view(stored: storage.CsiNode) -> CsiNodeView:
     metadata, drivers = stored.metadata, (stored.spec.drivers or ())[:_MAX_DRIVERS]
     return CsiNodeView(
@@ -503,6 +559,10 @@ def _claim_view(stored: storage.PersistentVolumeClaim) -> ClaimView:
         selected_node="" if spec.volume_name else sys.intern(selected),
         sharing=_SHARING.get(tuple(modes), Sharing.ANY),
     )
+
+
+def _claim_in_part(stored: storage.PersistentVolumeClaim) -> ClaimView:
+    return structs.replace(_claim_view(stored), unread=True)
 
 
 def _event_view(stored: builtin.StoredEvent) -> EventView:
@@ -585,5 +645,10 @@ custom_object = _decoder(_Custom, _object_view)
 """Spec and status are plain JSON."""
 training_job = _decoder(_TrainingJobDocument, _training_job_view)
 """Overrides over their limit are not kept. `spec_of` and `status_of` can decode every view."""
+pod_in_part = _decoder_in_part(builtin.PlacedPod, _pod_in_part)
+"""A pod that `pod` rejects."""
+node_in_part = _decoder_in_part(builtin.Node, _node_in_part)
+persistent_volume_in_part = _decoder_in_part(storage.PersistentVolume, _volume_in_part)
+persistent_volume_claim_in_part = _decoder_in_part(storage.PersistentVolumeClaim, _claim_in_part)
 identity = _decoder(builtin.Identity, _metadata_of)
 """The metadata of a document that its own decoder may reject."""

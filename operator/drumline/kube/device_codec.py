@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from drumline.kube.codec import decoded
+from drumline.kube.codec import Undecodable, decoded
 from drumline.kube.device_views import (
     ChannelRequest,
     DeviceName,
@@ -19,6 +19,7 @@ from drumline.kube.device_views import (
     DeviceView,
     ResourceClaimView,
 )
+from drumline.kube.readable_parts import readable_parts
 from drumline_api.objects import builtin
 from drumline_api.objects.base import Metadata, ObjectPart
 
@@ -178,7 +179,22 @@ def resource_claim(raw: bytes | msgspec.Raw) -> ResourceClaimView:
     Raises:
         Undecodable: It is not one.
     """
-    document = decoded(_claim_decoder, raw)
+    return _resource_claim_view(decoded(_claim_decoder, raw))
+
+
+def resource_claim_in_part(raw: bytes | msgspec.Raw) -> ResourceClaimView:
+    """Decode what can be read of a ResourceClaim: the devices that it holds count.
+
+    Raises:
+        Undecodable: It has no name.
+    """
+    try:
+        return _resource_claim_view(readable_parts(_WireClaim, raw))
+    except ValueError as error:  # msgspec's errors among them
+        raise Undecodable(str(error)) from error
+
+
+def _resource_claim_view(document: _WireClaim) -> ResourceClaimView:
     metadata, allocation = document.metadata, document.status.allocation
     results = (allocation.devices.results if allocation and allocation.devices else None) or ()
     # A pod controls the claims that its template makes. A shared claim has no controller.

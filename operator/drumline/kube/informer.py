@@ -7,7 +7,7 @@ the version is gone (410, as an answer or inside the stream) or invalid (400). O
 in a row contain not even a bookmark: then the version may lie in the future of a cluster restored
 from a backup, whose server waits for it silently. A document that cannot be decoded is put in
 quarantine: it is counted and reported, its last good view is kept, and the other documents are
-processed.
+processed. Kinds with an `in_part` decoder show what can be read instead.
 
 Deleting a namespace deletes the rights in it. An informer of one namespace may treat it as empty
 (`on_forbidden`) after half a minute of only 403. It continues to ask, so objects that exist again
@@ -101,6 +101,7 @@ class Informer(Generic[V]):
         selection: Which objects to keep.
         timing: When to give up waiting.
         on_quarantine: Called with every document that could not be read; must not raise.
+        in_part: Turns a document that `decode` rejects into a view of what can be read.
         on_forbidden: Called when 403 is treated as an empty list; must not raise. None: 403 is
             never treated so.
         page_limit: How many objects one page of a list holds.
@@ -117,6 +118,7 @@ class Informer(Generic[V]):
         selection: Selection | None = None,
         timing: InformerTiming | None = None,
         on_quarantine: Callable[[Quarantined], None] = lambda _: None,
+        in_part: Decode[V] | None = None,
         on_forbidden: Callable[[errors.Unreadable], None] | None = None,
         page_limit: int = PAGE_LIMIT,
         clock: Callable[[], float] = time.monotonic,
@@ -137,7 +139,11 @@ class Informer(Generic[V]):
         self._jitter = jitter or random.Random()  # noqa: S311 - spreads retries, guards nothing
         self._store: Store[V] = Store(emit=self._emit)
         self._decoder = WatchDecoder(
-            resource=resource, store=self._store, decode=decode, on_quarantine=on_quarantine
+            resource=resource,
+            store=self._store,
+            decode=decode,
+            on_quarantine=on_quarantine,
+            in_part=in_part,
         )
         self._subscribers: list[Callable[[Event[V]], None]] = []
         self._rewind_subscribers: list[Callable[[], None]] = []

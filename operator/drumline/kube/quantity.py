@@ -56,6 +56,15 @@ def amount(resource: str, text: str) -> int:
     return thousandths(text) if resource == CPU else units(text)
 
 
+def is_quantity(text: str) -> bool:
+    """Return whether the text is a valid quantity."""
+    try:
+        _nanos(text)
+    except ValueError:
+        return False
+    return True
+
+
 def _nanos(text: str) -> int:
     # The length is checked first, because `int` of long texts takes quadratic time.
     match = _GRAMMAR.fullmatch(text) if len(text) <= _MAX_CHARS else None

@@ -161,6 +161,7 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         gate: Of a pod that the gate `drumline.dev/queue` holds back; None: it does not.
         deadline_seconds: It is ended when it has run that long; None: it has no limit.
         start_time: Of one with a limit: when its kubelet began with it (RFC 3339).
+        unread: True if a part of it could not be read. Its requests may be higher.
     """
 
     # Identity first. The uid separates a pod from a later one with the same name.
@@ -195,6 +196,7 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     gate: GateView | None = None
     deadline_seconds: int | None = None
     start_time: str = ""
+    unread: bool = False
 
     @property
     def finished(self) -> bool:
@@ -236,6 +238,7 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         ready: Its Ready condition.
         terminating: Whether the Node object is being deleted.
         creation_time: RFC 3339.
+        unread: True if a part of it could not be read.
     """
 
     name: str
@@ -253,6 +256,7 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     ready: bool = False
     terminating: bool = False
     creation_time: str = ""
+    unread: bool = False
 
 
 class NamespaceView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -320,6 +324,7 @@ class VolumeView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         driver: The CSI driver that attaches it, empty for others.
         handle: Its identity at the driver.
         unattached: True if several nodes may mount it with any access mode, as with NFS.
+        unread: True if a part of it could not be read.
     """
 
     name: str
@@ -330,6 +335,7 @@ class VolumeView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     driver: str = ""
     handle: str = ""
     unattached: bool = False
+    unread: bool = False
 
 
 class CsiNodeView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -383,6 +389,7 @@ class ClaimView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         deleting: True if it is being deleted. A kubelet starts no pod that uses it.
         selected_node: Node for which its volume is provisioned, empty if it is bound or waits.
         sharing: The pods that may use it at the same time, by its access modes.
+        unread: True if a part of it could not be read.
     """
 
     namespace: str
@@ -396,6 +403,7 @@ class ClaimView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     deleting: bool = False
     selected_node: str = ""
     sharing: Sharing = Sharing.ANY
+    unread: bool = False
 
 
 class RuntimeClassView(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -1,7 +1,8 @@
 """Decode the documents of lists and watches into a store. Bad documents are quarantined.
 
-A bad document must not stop the stream. It is counted and reported, and the last good view of its
-object stays. The deletion of an object counts even if its last state cannot be read.
+A bad document must not stop the stream. It is counted and reported. Its object is read in part if
+its kind has a decoder for that, otherwise its last good view stays. The deletion of an object
+counts even if its last state cannot be read.
 """
 
 from __future__ import annotations
@@ -69,6 +70,8 @@ class WatchDecoder(Generic[V]):
         store: Where their views go.
         decode: Turns one document into its view; raises `codec.Undecodable`.
         on_quarantine: Called with every document that could not be read; must not raise.
+        in_part: Turns a document that `decode` rejects into a view of what can be read; raises
+            `codec.Undecodable`. None: the last good view stays.
     """
 
     def __init__(
@@ -78,12 +81,14 @@ class WatchDecoder(Generic[V]):
         store: Store[V],
         decode: Decode[V],
         on_quarantine: Callable[[Quarantined], None],
+        in_part: Decode[V] | None = None,
     ) -> None:
         self.quarantined_total = 0
         self._resource = resource
         self._store = store
         self._decode = decode
         self._on_quarantine = on_quarantine
+        self._in_part = in_part
 
     def items(self, items: Iterable[bytes]) -> tuple[list[V], set[Key]]:
         """Return the views of a list's page, and the keys of objects that could not be read."""
@@ -94,7 +99,10 @@ class WatchDecoder(Generic[V]):
             try:
                 views.append(self._decode(item))
             except codec.Undecodable as error:
-                if (key := self._quarantine(item, reason=str(error))) is not None:
+                key = self._quarantine(item, reason=str(error))
+                if (view := self._read_in_part(item)) is not None:
+                    views.append(view)
+                elif key is not None:
                     unread.add(key)
         return views, unread
 
@@ -130,9 +138,17 @@ class WatchDecoder(Generic[V]):
             self._store.apply(change, self._decode(raw))
         except codec.Undecodable as error:
             self._quarantine(bytes(raw), reason=str(error))
+            if (view := self._read_in_part(raw)) is not None:
+                self._store.apply(change, view)
             # Without the discard, a deleted pod would hold its GPUs in the cache forever.
-            if change is Change.DELETED:
+            elif change is Change.DELETED:
                 self._discard(raw)
+
+    def _read_in_part(self, raw: bytes | msgspec.Raw) -> V | None:
+        try:
+            return self._in_part(raw) if self._in_part is not None else None
+        except codec.Undecodable:
+            return None
 
     def _discard(self, raw: msgspec.Raw) -> None:
         try:

@@ -102,8 +102,8 @@ class Node:
     """Amount of evidence against it. Among otherwise equal nodes, those with less are used first.
     """
     closed: str = ""
-    """Reason why it takes no new pods although it runs (`spot reclaim`, `maintenance`). '' if it
-    takes new pods."""
+    """Reason why it takes no new pods although it runs (`spot reclaim`, `pod a/b cannot be read`).
+    '' if it takes new pods."""
     attached: tuple[AttachedVolumes, ...] = ()
     """Its drivers with a limit of attached volumes."""
     hides_gpus: bool = False

@@ -34,7 +34,7 @@ class Ineligibility(StrEnum):
     STARTING = "still being set up"
     CORDONED = "cordoned"
     DISTRUSTED = "recently refused a pod"
-    DISRUPTED = "about to be disrupted"
+    CLOSED = "closed to new pods"
     QUARANTINED = "quarantined"
     EXCLUDED = "avoided because a GPU there failed the job"
     SELECTOR = "without the required labels"
@@ -302,7 +302,7 @@ def out_of_service(node: Node) -> Ineligibility | None:
     if node.distrusted:
         return Ineligibility.DISTRUSTED
     if node.closed:
-        return Ineligibility.DISRUPTED
+        return Ineligibility.CLOSED
     return Ineligibility.QUARANTINED if node.quarantined else None
 
 

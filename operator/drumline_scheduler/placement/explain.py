@@ -321,7 +321,7 @@ def _closed_text(*, search: Search, ordinal: int) -> str | None:
         return f"{why} of {search.shape.node_filter.full_driver(node)}"
     if why is Ineligibility.RUNTIME_CLASS:
         return f"{why} {node.outside}"
-    return f"{why}: {node.closed}" if why is Ineligibility.DISRUPTED else why
+    return f"{why}: {node.closed}" if why is Ineligibility.CLOSED else why
 
 
 def _occupied(

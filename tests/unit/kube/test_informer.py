@@ -21,7 +21,7 @@ from drumline.kube.kinds import PODS
 from drumline.kube.line_splitter import MAX_LINE_BYTES
 from drumline.kube.retry import RetryPolicy
 from drumline.kube.views import Key, PodView
-from drumline.kube.watch_decoder import Quarantined
+from drumline.kube.watch_decoder import Decode, Quarantined
 from tests.patience import HANG_SECONDS
 from tests.unit.kube.conftest import Serve
 
@@ -91,10 +91,16 @@ async def _running(
     *,
     timing: InformerTiming = _QUICK,
     on_quarantine: Callable[[Quarantined], None] = lambda _: None,
+    in_part: Decode[PodView] | None = None,
 ) -> AsyncIterator[Informer[PodView]]:
     async with KubeClient(await serve(stage.handle)) as client:
         informer = Informer(
-            client, PODS, decode=codec.pod, timing=timing, on_quarantine=on_quarantine
+            client,
+            PODS,
+            decode=codec.pod,
+            timing=timing,
+            on_quarantine=on_quarantine,
+            in_part=in_part,
         )
         task = asyncio.create_task(informer.run())
         try:
@@ -134,6 +140,28 @@ async def test_garbage_is_quarantined_and_the_stream_goes_on(serve: Serve) -> No
         await _reach(informer, 13)
         assert _names(informer) == {"good"}
         assert [each.key for each in noted] == [None, None, Key("a", "bad")]
+        assert informer.quarantined_total == 3
+
+
+async def test_a_bound_pod_that_cannot_be_read_counts_from_list_and_watch(serve: Serve) -> None:
+    listed = _pod("listed", 5, nodeName="n", overhead={"cpu": "many"})
+    bound = _pod("bound", 12, nodeName="n", overhead={"cpu": "many"})
+    gone = _pod("gone", 14, nodeName="n", overhead={"cpu": "many"})
+    stage = _Stage(
+        lists=[[listed, _pod("bound", 6), _pod("gone", 7)]],
+        watches=[
+            [
+                _line("MODIFIED", bound),
+                _line("DELETED", gone),
+                _line("ADDED", _pod("good", 15)),
+                None,
+            ]
+        ],
+    )
+    async with _running(serve, stage, in_part=codec.pod_in_part) as informer:
+        await _reach(informer, 15)
+        nodes = {view.name: (view.node_name, view.unread) for view in informer.values()}
+        assert nodes == {"listed": ("n", True), "bound": ("n", True), "good": ("", False)}
         assert informer.quarantined_total == 3
 
 

@@ -151,8 +151,8 @@ class Informers:
             jobs=tuple(map(jobs, scope.reads)),
             queues=informer(TRAINING_QUEUES, codec.custom_object, selection=ours),
             pools=informer(GPU_POOLS, codec.custom_object, selection=ours),
-            pods=informer(PODS, codec.pod),
-            nodes=informer(NODES, codec.node),
+            pods=informer(PODS, codec.pod, in_part=codec.pod_in_part),
+            nodes=informer(NODES, codec.node, in_part=codec.node_in_part),
             priority_classes=informer(PRIORITY_CLASSES, codec.priority_class),
             namespaces=informer(NAMESPACES, codec.namespace, on_forbidden=_warn_of_selectors),
             runtime_classes=informer(
@@ -294,9 +294,11 @@ def _informer(
     decode: Callable[[bytes], Any],
     *,
     selection: Selection | None = None,
+    in_part: Callable[[bytes], Any] | None = None,
     on_forbidden: Callable[[Unreadable], None] | None = None,
 ) -> Informer[Any]:
-    # An object that cannot be decoded is counted and skipped. It must not stop the informer.
+    # An object that cannot be decoded is counted, and read in part or skipped. The informer
+    # continues.
     def quarantine(document: Quarantined) -> None:
         metrics.controller.poisoned_objects.labels(resource=document.resource.plural).inc()
         log.warning(
@@ -312,6 +314,7 @@ def _informer(
         decode=decode,
         selection=selection,
         on_quarantine=quarantine,
+        in_part=in_part,
         on_forbidden=on_forbidden,
     )
 
@@ -336,7 +339,12 @@ def _of_devices(informer: Callable[..., Informer[Any]]) -> DeviceInformers:
     slices, claims = device_codec.device_slice, device_codec.resource_claim
     return DeviceInformers(
         slices=informer(RESOURCE_SLICES, slices, on_forbidden=_warn_of_dra),
-        claims=informer(RESOURCE_CLAIMS, claims, on_forbidden=_warn_of_dra),
+        claims=informer(
+            RESOURCE_CLAIMS,
+            claims,
+            in_part=device_codec.resource_claim_in_part,
+            on_forbidden=_warn_of_dra,
+        ),
     )
 
 
@@ -347,11 +355,15 @@ def _of_volumes(
         informer,
         PERSISTENT_VOLUME_CLAIMS,
         codec.persistent_volume_claim,
+        in_part=codec.persistent_volume_claim_in_part,
         on_forbidden=_warn_of_volumes,
     )
     return VolumeInformers(
         volumes=informer(
-            PERSISTENT_VOLUMES, codec.persistent_volume, on_forbidden=_warn_of_volumes
+            PERSISTENT_VOLUMES,
+            codec.persistent_volume,
+            in_part=codec.persistent_volume_in_part,
+            on_forbidden=_warn_of_volumes,
         ),
         classes=informer(STORAGE_CLASSES, codec.storage_class, on_forbidden=_warn_of_volumes),
         csi_nodes=informer(CSI_NODES, codec.csi_node, on_forbidden=_warn_of_volumes),

@@ -44,6 +44,8 @@ _Terms = tuple[tuple[ExpressionView, ...], ...]
 _View = TypeVar("_View", VolumeView, StorageClassView)
 _NODE_NAME: Final = "metadata.name"
 _MAX_OPERATOR: Final = 40
+_NOWHERE: Final[_Terms] = ((ExpressionView(key=_NODE_NAME, operator="In"),),)
+"""A term that no node meets."""
 _ZONE: Final = "topology.kubernetes.io/zone"
 
 
@@ -108,7 +110,7 @@ class VolumeCache:
         if new is not None:
             self._claims[new.namespace, new.name] = new
             self._claims_in[new.namespace] += 1
-            if unready := new.deleting or not new.bound:
+            if unready := new.deleting or not new.bound or new.unread:
                 self._unready.add((new.namespace, new.name))
             if unready or new.sharing is not Sharing.ANY:
                 self._special.add((new.namespace, new.name))
@@ -127,12 +129,12 @@ class VolumeCache:
         view = new or old
         if view is None:
             return False
-        tells = new is not None and (new.affinity or new.driver or new.unattached)
+        tells = new is not None and (new.affinity or new.driver or new.unattached or new.unread)
         kept = new if tells else None
         before = _put(self._volumes, view.name, kept)
         if _of_volume(before) == _of_volume(kept):
             return False
-        self._restricting += bool(kept and kept.affinity) - bool(before and before.affinity)
+        self._restricting += _restricts_nodes(kept) - _restricts_nodes(before)
         claim = self._claim_of.get(view.name)
         return self._restricts(self._users.nodes_of(claim) if claim is not None else ())
 
@@ -270,6 +272,8 @@ class VolumeCache:
 
     def _unusable(self, claim: ClaimView, *, several: bool) -> str:
         """Return why pods of a job could not use a claim, or ''."""
+        if claim.unread:
+            return f"claim {claim.name} cannot be read"
         if claim.deleting:
             return f"claim {claim.name} is being deleted"
         if several:
@@ -402,8 +406,12 @@ class VolumeCache:
             # placed.
             if claim is None:
                 continue
-            if claim.volume:
-                volume = self._volumes.get(claim.volume)
+            volume = self._volumes.get(claim.volume)
+            if claim.unread:
+                terms, of = _NOWHERE, "unreadable object"
+            elif volume is not None and volume.unread:
+                terms, of = _NOWHERE, f"unreadable volume {claim.volume}"
+            elif claim.volume:
                 terms = volume.affinity if volume is not None else ()
                 of = f"volume {claim.volume}{_malformed(terms)}"
             # Not bound: the class decides where a volume can be provisioned.
@@ -451,7 +459,11 @@ def attachable(driver: str) -> str:
 
 
 def _of_volume(view: VolumeView | None) -> object:
-    return view and (view.affinity, view.driver, view.handle, view.unattached)
+    return view and (view.affinity, view.driver, view.handle, view.unattached, view.unread)
+
+
+def _restricts_nodes(view: VolumeView | None) -> bool:
+    return view is not None and (bool(view.affinity) or view.unread)
 
 
 def _of_class(view: StorageClassView | None) -> object:
@@ -472,7 +484,7 @@ def _class(name: str) -> str:
 
 def _bound_to(claim: ClaimView) -> tuple[object, ...]:
     where = claim.volume, claim.storage_class, claim.selected_node
-    return (*where, claim.bound, claim.deleting, claim.sharing)
+    return (*where, claim.bound, claim.deleting, claim.sharing, claim.unread)
 
 
 def _on_node(name: str) -> _Terms:

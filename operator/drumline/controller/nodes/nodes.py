@@ -409,7 +409,7 @@ class NodeCache:
             ),
             hanging=tuple(map(_stuck_text, filter(self._is_stuck, leaving)))[:MAX_HANGING],
             distrusted=view.name in self._distrusted,
-            closed=self._closed(view.name),
+            closed=self._closed(view.name) or _unread(view, pods),
             standing=self._standing(view.name),
         )
         if attached:
@@ -484,6 +484,7 @@ class NodeCache:
             tuple(taint for taint in view.taints if taint.key != TAINT_PROMISED),
             name in self._distrusted,
             self._closed(name),
+            view.unread,
         )
 
     def _job_relevant_state(self, name: str) -> tuple[object, ...]:
@@ -513,6 +514,14 @@ def _stuck_text(pod: PodView) -> str:
     if not pod.terminating:
         return f"{name} (not deleted yet)"
     return f"{name} (finalizer {', '.join(pod.finalizers)})" if pod.finalizers else name
+
+
+def _unread(view: NodeView, pods: Iterable[PodView]) -> str:
+    """Return the object that cannot be read, for which a node takes no new pods, or ''."""
+    if view.unread:
+        return "the node cannot be read"
+    pod = next((pod for pod in pods if pod.unread), None)
+    return f"pod {pod.namespace}/{pod.name} cannot be read" if pod is not None else ""
 
 
 def _pools_of(view: NodeView, pools: Mapping[str, GpuPoolSpec]) -> tuple[str, ...]:

@@ -212,3 +212,19 @@ def test_a_driver_that_attaches_nothing_serves_several_nodes() -> None:
     assert cache.on_csi_driver(driver, None)
     assert cache.serves_one_node(JOB.namespace, "data")
     assert not cache.serves_one_node(JOB.namespace, "unknown")
+
+
+def test_a_job_goes_nowhere_while_its_claim_or_volume_cannot_be_read() -> None:
+    cache, unread = VolumeCache(), structs.replace(BOUND, unread=True)
+    volume = structs.replace(VOLUME, affinity=(), unread=True)
+    assert cache.on_claim(None, unread)
+    assert cache.unbound_of(JOB) == "claim data cannot be read"
+    (blocked,) = run(cluster(node("n0", "r0")), gang("w", volumes=cache.reach_of(JOB))).blocked
+    assert not missing(blocked.message, "unreadable", "claim data")
+    assert cache.on_claim(unread, BOUND)
+    assert (names(cache), cache.unbound_of(JOB), cache.is_known) == ([], "", False)
+    assert cache.on_volume(None, volume)
+    (blocked,) = run(cluster(node("n0", "r0")), gang("w", volumes=cache.reach_of(JOB))).blocked
+    assert not missing(blocked.message, "unreadable volume pv of claim data")
+    assert cache.on_volume(volume, structs.replace(volume, unread=False, resource_version="2"))
+    assert (names(cache), cache.is_known) == ([], False)

@@ -38,7 +38,7 @@ SPOT = Taint(key="spot", value="yes", effect=NO_SCHEDULE)
         (node("n", ready=False), Ineligibility.NOT_READY),
         (node("n", unschedulable=True), Ineligibility.CORDONED),
         (node("n", distrusted=True), Ineligibility.DISTRUSTED),
-        (node("n", closed="maintenance"), Ineligibility.DISRUPTED),
+        (node("n", closed="maintenance"), Ineligibility.CLOSED),
         (node("n", quarantined=True), Ineligibility.QUARANTINED),
         (node("bad"), Ineligibility.EXCLUDED),
         (node("n", taints=(SPOT,)), Ineligibility.TAINT),
