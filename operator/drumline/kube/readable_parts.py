@@ -25,7 +25,7 @@ def readable_parts(kind: type[T], raw: bytes | msgspec.Raw) -> T:
     """Return a struct with the parts of a document that match its type. O(bytes x depth).
 
     Raises:
-        ValueError: the document is no object, or lacks a required part.
+        ValueError: the document is not an object, or lacks a required part.
     """
     return _read(kind, msgspec.Raw(flattened(bytes(raw))))
 

@@ -8,12 +8,16 @@ with pods of all owners. Without read access, every node is allowed.
 A volume that is being provisioned for a node can be used near that node only: on nodes with the
 same labels of the driver's topology (`CSINode`), or in its zone. A ReadWriteOnce claim can be used
 on the node of its other users only, unless its volume needs no attachment (`CSIDriver`, NFS).
+
+The podProfile of a pool adds claims to its pods. They count as claims of a job that names the pool
+alone. A job for several pools avoids the nodes of a pool that its profile's volumes do not reach.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain, product
 from typing import Final, TypeVar
 
@@ -30,9 +34,11 @@ from drumline.kube.views import (
 )
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.plan.claims import claim_names, pod_claim_classes
+from drumline_api.gpupool import GpuPoolSpec
 from drumline_api.trainingjob import TrainingJobSpec
 from drumline_scheduler.model import (
     AttachedVolumes,
+    NodeOperator,
     NodeRequirement,
     Obstacle,
     ObstacleKind,
@@ -47,6 +53,14 @@ _MAX_OPERATOR: Final = 40
 _NOWHERE: Final[_Terms] = ((ExpressionView(key=_NODE_NAME, operator="In"),),)
 """A term that no node meets."""
 _ZONE: Final = "topology.kubernetes.io/zone"
+
+
+@dataclass(frozen=True, slots=True)
+class _Mounted:
+    """The claims that the podProfile of a pool mounts in each pod, and the pool's node labels."""
+
+    claims: tuple[str, ...]
+    selector: Mapping[str, str]
 
 
 class VolumeCache:
@@ -91,8 +105,10 @@ class VolumeCache:
         """Claims and places of each job with places, by uid of the job."""
         self._changed: set[str] = set()
         """Nodes whose attached volumes may have changed since the last `take_changed`."""
-        self._named: dict[str, tuple[TrainingJobSpec, tuple[Claim, ...]]] = {}
-        """Spec and claims by uid of the job."""
+        self._mounted: dict[str, _Mounted] = {}
+        """Claims of pools whose profile mounts any, by name of the pool."""
+        self._named: dict[str, tuple[Job, tuple[Claim, ...]]] = {}
+        """Job and claims by uid of the job. The spec decides them."""
         self._naming: Counter[Claim] = Counter()
         """Number of jobs in `_named` that name a claim."""
         self._reach: dict[str, tuple[TrainingJobSpec, tuple[VolumeReach, ...]]] = {}
@@ -196,13 +212,30 @@ class VolumeCache:
         places = after.status.assignment if after is not None else None
         if after is None or places is None or after.finished:
             return
-        claims = [(after.namespace, name) for name in claim_names(after)]
+        claims = [(after.namespace, name) for name in self._names_in((places.gpu_pool,), after)]
         users = [
             ClaimUser(node, after.uid, f"job {after.key}") for node in set(places.node_names())
         ]
         used = self._places[after.uid] = tuple(product(claims, users))
         for claim, user in used:
             self._users.change(claim, user, 1)
+
+    def on_pools(self, pools: Mapping[str, GpuPoolSpec]) -> None:
+        """Process a change of the pools."""
+        mounted = {
+            name: _Mounted(claims, dict(spec.node_selector))
+            for name, spec in pools.items()
+            if (claims := _profile_claims(spec))
+        }
+        if mounted == self._mounted:
+            return
+        self._mounted = mounted
+        self._reach.clear()
+        jobs = [job for job, _ in self._named.values()]
+        self._named.clear()
+        self._naming.clear()
+        for job in jobs:
+            self._claims_named(job)
 
     def take_changed(self) -> set[str]:
         """Return the nodes whose attached volumes may have changed since the last call."""
@@ -305,12 +338,19 @@ class VolumeCache:
 
     def _claims_named(self, job: Job) -> tuple[Claim, ...]:
         known = self._named.get(job.uid)
-        if known is None or known[0] is not job.spec:
+        if known is None or known[0].spec is not job.spec:
             self._forget_names(job.uid)
-            claims = tuple((job.namespace, name) for name in claim_names(job))
-            known = self._named[job.uid] = (job.spec, claims)
+            names = self._names_in(_asked_pools(job.spec), job)
+            claims = tuple((job.namespace, name) for name in names)
+            known = self._named[job.uid] = (job, claims)
             self._naming.update(claims)
         return known[1]
+
+    def _names_in(self, pools: Sequence[str], job: Job) -> Sequence[str]:
+        """Return the claims of a job's pods in a pool. Without one pool, those of any pool."""
+        mounted = self._mounted.get(pools[0]) if len(pools) == 1 else None
+        names = claim_names(job)
+        return names if mounted is None else tuple(dict.fromkeys((*names, *mounted.claims)))
 
     def _forget_names(self, uid: str) -> None:
         _, claims = self._named.pop(uid, (None, ()))
@@ -322,7 +362,7 @@ class VolumeCache:
     def _special_claims(self, job: Job) -> Sequence[Claim]:
         # Most jobs name no claim, and this runs for each job of a cycle.
         known = self._named.get(job.uid)
-        is_known = known is not None and known[0] is job.spec
+        is_known = known is not None and known[0].spec is job.spec
         named = known[1] if known and is_known else self._claims_named(job)
         return [claim for claim in named if claim in self._special] if named else ()
 
@@ -400,28 +440,15 @@ class VolumeCache:
         return (storage.provisioner if storage is not None else ""), "/".join(claim)
 
     def _restricted(self, job: Job) -> Iterable[VolumeReach]:
-        for name in claim_names(job):
-            claim = self._claims.get((job.namespace, name))
+        for claim in self._claims_named(job):
             # A missing claim does not restrict the nodes. The pods wait for it where they are
             # placed.
-            if claim is None:
-                continue
-            volume = self._volumes.get(claim.volume)
-            if claim.unread:
-                terms, of = _NOWHERE, "unreadable object"
-            elif volume is not None and volume.unread:
-                terms, of = _NOWHERE, f"unreadable volume {claim.volume}"
-            elif claim.volume:
-                terms = volume.affinity if volume is not None else ()
-                of = f"volume {claim.volume}{_malformed(terms)}"
-            # Not bound: the class decides where a volume can be provisioned.
-            else:
-                name_of_class = self._class_of(claim)
-                terms, of = self._terms_of(name_of_class), _class(name_of_class)
-            driver, identity = self._attachment((job.namespace, name))
-            yield from self._restriction(
-                f"{of} of claim {name}", terms, driver=driver, volume=identity
-            )
+            if claim in self._claims:
+                terms, of = self._terms_of_claim(self._claims[claim])
+                driver, identity = self._attachment(claim)
+                yield from self._restriction(of, terms, driver=driver, volume=identity)
+        if self._mounted:
+            yield from self._restricted_in_pools(job)
         # Ephemeral volumes have no claim yet. Their class restricts them like an unbound claim.
         for volume_name, name in pod_claim_classes(job, default=self.default_class()):
             storage = self._classes.get(name)
@@ -430,6 +457,35 @@ class VolumeCache:
                 self._terms_of(name),
                 driver=storage.provisioner if storage is not None else "",
             )
+
+    def _terms_of_claim(self, claim: ClaimView) -> tuple[_Terms, str]:
+        """Return the nodes that a claim's volume reaches (empty: all), and its name."""
+        volume = self._volumes.get(claim.volume)
+        if claim.unread:
+            terms, of = _NOWHERE, "unreadable object"
+        elif volume is not None and volume.unread:
+            terms, of = _NOWHERE, f"unreadable volume {claim.volume}"
+        elif claim.volume:
+            terms = volume.affinity if volume is not None else ()
+            of = f"volume {claim.volume}{_malformed(terms)}"
+        # Not bound: the class decides where a volume can be provisioned.
+        else:
+            name_of_class = self._class_of(claim)
+            terms, of = self._terms_of(name_of_class), _class(name_of_class)
+        return terms, f"{of} of claim {claim.name}"
+
+    def _restricted_in_pools(self, job: Job) -> Iterable[VolumeReach]:
+        """Return the restrictions by profiles of the pools that a job may choose from."""
+        asked = _asked_pools(job.spec)
+        for pool, mounted in self._mounted.items() if len(asked) != 1 else ():
+            for name in mounted.claims if not asked or pool in asked else ():
+                claim = self._claims.get((job.namespace, name))
+                terms, of = self._terms_of_claim(claim) if claim is not None else ((), "")
+                if terms:
+                    outside = (_without(label, value) for label, value in mounted.selector.items())
+                    yield VolumeReach(
+                        name=f"{of} in pool {pool}", terms=(*_requirements(terms), *outside)
+                    )
 
     def _restriction(
         self, name: str, terms: _Terms, *, driver: str, volume: str = ""
@@ -489,6 +545,21 @@ def _bound_to(claim: ClaimView) -> tuple[object, ...]:
 
 def _on_node(name: str) -> _Terms:
     return ((ExpressionView(key=_NODE_NAME, operator="In", values=(name,)),),)
+
+
+def _asked_pools(spec: TrainingJobSpec) -> tuple[str, ...]:
+    return (spec.gpu_pool,) if spec.gpu_pool else tuple(spec.gpu_pools or ())
+
+
+def _profile_claims(spec: GpuPoolSpec) -> tuple[str, ...]:
+    volumes = (spec.pod_profile.volumes if spec.pod_profile is not None else None) or ()
+    named = [volume.persistent_volume_claim for volume in volumes]
+    return tuple(dict.fromkeys(claim.claim_name for claim in named if claim is not None))
+
+
+def _without(label: str, value: str) -> tuple[NodeRequirement, ...]:
+    """Return the term of nodes that do not have a label with this value."""
+    return (NodeRequirement(key=label, operator=NodeOperator.NOT_IN, values=(value,)),)
 
 
 def _malformed(terms: _Terms) -> str:

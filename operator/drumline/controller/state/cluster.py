@@ -160,6 +160,7 @@ class ClusterCache:
         # Another selector or hardware may change the pool of any node and the verdict on any job.
         self.nodes.pools_changed()
         problem = self.pools.on_object(old, new)
+        self.volumes.on_pools(self.pools.by_name)
         self.jobs.rejudge()
         return problem
 

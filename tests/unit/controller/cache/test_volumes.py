@@ -19,6 +19,7 @@ from drumline.kube.views import (
     StorageClassView,
     VolumeView,
 )
+from drumline_api.gpupool import GpuPoolSpec
 from tests.builders import a_job, admitted
 from tests.texts import missing
 from tests.unit.controller.views import (
@@ -228,3 +229,54 @@ def test_a_job_goes_nowhere_while_its_claim_or_volume_cannot_be_read() -> None:
     assert not missing(blocked.message, "unreadable volume pv of claim data")
     assert cache.on_volume(volume, structs.replace(volume, unread=False, resource_version="2"))
     assert (names(cache), cache.is_known) == ([], False)
+
+
+def profiled(claim: str, **selector: str) -> GpuPoolSpec:
+    volumes = [{"name": "d", "persistentVolumeClaim": {"claimName": claim}}]
+    spec = {"nodeSelector": selector, "podProfile": {"volumes": volumes}}
+    return GpuPoolSpec.model_validate(spec)
+
+
+def test_the_claims_of_a_profile_are_those_of_a_job_that_names_its_pool() -> None:
+    cache = VolumeCache()
+    job = a_job(gpuPool="h100")
+    cache.on_volume(None, VOLUME)
+    cache.on_claim(None, ALONE)
+    assert cache.reach_of(job) == ()
+    cache.on_pools({"h100": profiled("data", gpu="h100"), "a100": profiled("a", gpu="a100")})
+    (reach,) = cache.reach_of(job)
+    assert reach.name == "volume pv of claim data"
+    assert cache.unbound_of(replace(job, spec=a_job(gpuPool="a100").spec)) != ""
+    # Its places use the claim before its pods exist.
+    other = admitted(replace(job, uid="other", name="other"), nodes=("node-1",))
+    cache.on_job(None, other)
+    assert f"claim data (ReadWriteOnce), which job {other.key} uses on node-1" in [
+        each.name for each in cache.reach_of(job)
+    ]
+    cache.on_job(other, None)
+    cache.on_pools({})
+    assert cache.reach_of(job) == ()
+
+
+@pytest.mark.parametrize(
+    ("pools", "places"),
+    [(None, {"n1", "n2"}), (["h100", "a100"], {"n1", "n2"}), (["a100"], {"n0", "n1", "n2"})],
+)
+def test_a_job_for_several_pools_avoids_only_the_nodes_that_its_pool_cannot_mount(
+    pools: list[str] | None, places: set[str]
+) -> None:
+    cache = VolumeCache()
+    cache.on_volume(None, VOLUME)
+    cache.on_claim(None, BOUND)
+    cache.on_pools({"h100": profiled("data", gpu="h100")})
+    far, near = {"gpu": "h100", "zone": "b"}, {"gpu": "h100", "zone": "a"}
+    nodes = (
+        replace(node("n0", "r0"), labels=far),
+        replace(node("n1", "r0"), labels=near),
+        replace(node("n2", "r0"), labels={"gpu": "a100", "zone": "b"}),
+    )
+    reach = cache.reach_of(a_job(gpuPools=pools))
+    accepts = {
+        each.name for each in nodes if run(cluster(each), gang("w", volumes=reach, nodes=1)).placed
+    }
+    assert accepts == places
