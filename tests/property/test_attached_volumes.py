@@ -76,7 +76,7 @@ class RandomEvents:
                 limits = self._next(
                     self.limits, name, None if gone else CsiNodeView(name=name, limits=of)
                 )
-                self.state.volumes.on_csi_node(*limits)
+                self.state.volumes.csi.on_node(*limits)
 
     def _some_drivers(self) -> list[str]:
         return self.chance.sample(DRIVERS, self.chance.randint(0, 2))

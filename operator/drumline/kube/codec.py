@@ -15,7 +15,7 @@ import msgspec
 from msgspec import structs
 
 from drumline.kube.nesting import flattened
-from drumline.kube.placement import gate_of, pod_group_of
+from drumline.kube.placement import claims_of, gate_of, pod_group_of
 from drumline.kube.pod_requests import bounded_requests, channel_claim, with_default_requests
 from drumline.kube.quantity import amount, is_quantity
 from drumline.kube.readable_parts import readable_parts
@@ -89,7 +89,6 @@ _POD_TEXTS: Final = frozenset(
 """Labels and annotations of pods that are kept. A tenant may write any others with our prefix."""
 _MAX_DRIVERS: Final = 64
 _MAX_HANDLE_CHARS: Final = 256
-_MAX_CLAIMS: Final = 128
 # Karpenter writes it on a node whose claim has a termination grace period.
 _END_OF_NODE: Final = "karpenter.sh/nodeclaim-termination-timestamp"
 T = TypeVar("T")
@@ -133,7 +132,6 @@ def key(metadata: Metadata) -> Key:
     return Key(metadata.namespace, metadata.name)
 
 
-_volumes_decoder: Final = msgspec.json.Decoder(list[builtin.PodVolume] | None)
 _trainer_decoder: Final = msgspec.json.Decoder(dict[str, msgspec.Raw] | None)
 _fields_decoder: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _status_decoder: Final = msgspec.json.Decoder(dict[str, Any] | None)
@@ -192,6 +190,7 @@ def _pod_view(wire_pod: builtin.PlacedPod) -> PodView:
     # The API server keys conditions by type, so no type occurs twice.
     conditions = {condition.type: condition for condition in status.conditions or ()}
     disrupted = conditions.get("DisruptionTarget")
+    gate = gate_of(metadata, spec)
     return PodView(
         # Namespaces, owners and nodes repeat across 40,000 pods. Interning stores each text once.
         namespace=sys.intern(metadata.namespace),
@@ -219,10 +218,11 @@ def _pod_view(wire_pod: builtin.PlacedPod) -> PodView:
         requests=bounded_requests(spec, status),
         channel_claim=channel_claim(status),
         group=pod_group_of(metadata, spec),
-        claims=_claims_of(metadata, spec),
+        # The claims of other pods that wait restrict no place of ours.
+        claims=claims_of(spec, pod=metadata.name) if spec.node_name or gate is not None else (),
         containers=tuple(map(_container_view, status.container_statuses or ())),
         init_containers=_init_container_views(spec, status),
-        gate=gate_of(metadata, spec),
+        gate=gate,
         deadline_seconds=spec.active_deadline_seconds,
         # Only pods with a deadline need the time, so the other 40,000 do not keep one.
         start_time=(status.start_time or "") if spec.active_deadline_seconds else "",
@@ -263,20 +263,6 @@ def _quantities(texts: builtin.Quantities | None) -> builtin.Quantities:
 
 def _pod_manifest_view(wire_pod: builtin.PlacedPod) -> PodView:
     return _pod_view(structs.replace(wire_pod, spec=with_default_requests(wire_pod.spec)))
-
-
-def _claims_of(metadata: Metadata, spec: builtin.PlacedPodSpec) -> tuple[str, ...]:
-    """Return the claims that a bound pod mounts, at most `_MAX_CLAIMS`. Most pods have none."""
-    raw = bytes(spec.volumes) if spec.node_name else b""
-    if not (b'"persistentVolumeClaim"' in raw or b'"ephemeral"' in raw):
-        return ()
-    volumes = _volumes_decoder.decode(raw) or ()
-    named = [
-        each.persistent_volume_claim.claim_name for each in volumes if each.persistent_volume_claim
-    ]
-    # The controller names the claim of an ephemeral volume after pod and volume.
-    made = [f"{metadata.name}-{each.name}" for each in volumes if each.ephemeral is not None]
-    return tuple(map(sys.intern, [*named, *made][:_MAX_CLAIMS]))
 
 
 def _finalizers(metadata: Metadata) -> tuple[str, ...]:

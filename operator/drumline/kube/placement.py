@@ -31,6 +31,8 @@ _FIELDS: Final = frozenset({"metadata.name"})
 _EFFECTS: Final = frozenset({"", "NoSchedule", "PreferNoSchedule", "NoExecute"})
 _selector_decoder: Final = msgspec.json.Decoder(dict[str, str] | None)
 _affinity_decoder: Final = msgspec.json.Decoder(builtin.Affinity | None)
+_volumes_decoder: Final = msgspec.json.Decoder(list[builtin.PodVolume] | None)
+_MAX_CLAIMS: Final = 128
 _tolerations_decoder: Final = msgspec.json.Decoder(list[builtin.Toleration] | None)
 
 
@@ -65,6 +67,29 @@ def pod_group_of(metadata: Metadata, spec: builtin.PlacedPodSpec) -> str:
         name = next(filter(None, named), "")
     # A tenant writes the text.
     return sys.intern(plain(name[:_MAX_NAME_CHARS])) if name else ""
+
+
+def claims_of(spec: builtin.PlacedPodSpec, *, pod: str = "") -> tuple[str, ...]:
+    """Return the PersistentVolumeClaims of a pod, at most `_MAX_CLAIMS`. Most pods have none.
+
+    Args:
+        spec: spec of the pod.
+        pod: name of the pod, by which claims are made for ephemeral volumes. '': those are left
+            out.
+
+    Raises:
+        ValueError: the volumes are not valid.
+    """
+    raw = bytes(spec.volumes)
+    if not (b'"persistentVolumeClaim"' in raw or b'"ephemeral"' in raw):
+        return ()
+    volumes = _volumes_decoder.decode(raw) or ()
+    named = [
+        each.persistent_volume_claim.claim_name for each in volumes if each.persistent_volume_claim
+    ]
+    # The controller names the claim of an ephemeral volume after pod and volume.
+    made = [f"{pod}-{each.name}" for each in volumes if pod and each.ephemeral is not None]
+    return tuple(map(sys.intern, [*named, *made][:_MAX_CLAIMS]))
 
 
 def gate_of(metadata: Metadata, spec: builtin.PlacedPodSpec) -> GateView | None:

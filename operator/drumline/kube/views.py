@@ -152,7 +152,7 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         grace_seconds: The whole grace period of a pod whose deletion was requested.
         finalizers: What holds the object of a pod whose deletion was requested.
         group: The group of pods that its scheduler places together, empty if it has none.
-        claims: The PersistentVolumeClaims that it mounts, those of its own made claims among them.
+        claims: The PersistentVolumeClaims that it mounts, if it is bound or our gate holds it.
         disruption_reason: The reason of a true DisruptionTarget condition, else empty.
         requests: What it takes from its node, by resource name, as kube-scheduler counts.
         channel_claim: The name of its claim of a channel; empty: none was made yet.

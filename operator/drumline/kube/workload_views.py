@@ -35,6 +35,7 @@ class ShapeView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         placement: Where they may run.
         jobs: That make them; None: something else does.
         deadline_seconds: They are ended when they have run that long; None: they have no limit.
+        claims: The PersistentVolumeClaims that their template names.
     """
 
     name: str
@@ -43,6 +44,7 @@ class ShapeView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     placement: PlacementView
     jobs: JobsView | None = None
     deadline_seconds: int | None = None
+    claims: tuple[str, ...] = ()
 
 
 class WorkloadView(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from drumline.kube.codec import Undecodable, decoded
-from drumline.kube.placement import placement_of_template
+from drumline.kube.placement import claims_of, placement_of_template
 from drumline.kube.pod_requests import MOST_RESOURCES, pod_requests, with_default_requests
 from drumline.kube.workload_memory import own_texts
 from drumline.kube.workload_views import JobsView, ShapeView, WorkloadView
@@ -153,6 +153,7 @@ def shape_of(
         jobs=jobs,
         # The Job controller and the kubelet each enforce one limit. The shorter one ends the pods.
         deadline_seconds=min((limit for limit in limits if limit and limit > 0), default=None),
+        claims=claims_of(template),
     )
 
 

@@ -478,11 +478,11 @@ def _volume_claim(state: ClusterCache, manifest: ManifestDocument) -> None:
 
 
 def _csi_node(state: ClusterCache, manifest: ManifestDocument) -> None:
-    state.volumes.on_csi_node(None, _decoded(manifest, codec.csi_node))
+    state.volumes.csi.on_node(None, _decoded(manifest, codec.csi_node))
 
 
 def _csi_driver(state: ClusterCache, manifest: ManifestDocument) -> None:
-    state.volumes.on_csi_driver(None, _decoded(manifest, codec.csi_driver))
+    state.volumes.csi.on_driver(None, _decoded(manifest, codec.csi_driver))
 
 
 def _runtime_class(state: ClusterCache, manifest: ManifestDocument) -> None:

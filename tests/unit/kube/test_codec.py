@@ -453,6 +453,10 @@ def test_the_claims_that_a_pod_mounts_its_own_ones_included() -> None:
     spec = {"nodeName": "n", "volumes": volumes}
     document = {"metadata": _metadata(), "spec": spec, "status": {}}
     assert codec.pod(_raw(document)).claims == ("shared", "llm-0-scratch")
+    document["spec"] = {"volumes": volumes}
+    assert codec.pod(_raw(document)).claims == ()
+    document["spec"] = {"volumes": volumes, "schedulingGates": [{"name": "drumline.dev/queue"}]}
+    assert codec.pod(_raw(document)).claims == ("shared", "llm-0-scratch")
     many = [{"name": "x", "persistentVolumeClaim": {"claimName": f"c{i}"}} for i in range(999)]
     document["spec"] = {**spec, "volumes": many}
     assert len(codec.pod(_raw(document)).claims) == 128

@@ -32,6 +32,17 @@ def test_a_job_asks_for_the_pods_that_it_runs_at_a_time(spec: dict[str, Any], po
     assert shape.pods == pods
 
 
+def test_a_template_names_the_claims_of_its_pods() -> None:
+    body = a_job()
+    pod = body["spec"]["template"]["spec"]
+    pod["volumes"] = [
+        {"name": "d", "persistentVolumeClaim": {"claimName": "data"}},
+        {"name": "s", "ephemeral": {}},
+    ]
+    (shape,) = view(body).shapes
+    assert shape.claims == ("data",)
+
+
 @pytest.mark.parametrize(
     "spec", [{"parallelism": MAX_PODS + 1}, {"parallelism": 2_147_483_647, "completions": 20_000}]
 )

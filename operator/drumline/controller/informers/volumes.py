@@ -22,10 +22,9 @@ from itertools import chain, product
 from typing import Final, TypeVar
 
 from drumline.controller.informers.claim_users import Claim, ClaimUser, ClaimUsers
+from drumline.controller.informers.csi_drivers import CsiDrivers
 from drumline.kube.views import (
     ClaimView,
-    CsiDriverView,
-    CsiNodeView,
     ExpressionView,
     PodView,
     Sharing,
@@ -74,12 +73,13 @@ class VolumeCache:
         self, *, labels_of: Callable[[str], Mapping[str, str] | None] = lambda _: None
     ) -> None:
         self._labels_of = labels_of
+        self.csi = CsiDrivers(changed=self._restricts)
         self.is_known = False
         """True if a volume, class, driver or claim restricts the nodes of a volume."""
         self.has_claims = False
         """True if any claim is known."""
-        self.limited: frozenset[str] = frozenset()
-        """CSI drivers that can attach a limited number of volumes to some node."""
+        self.version = 0
+        """Number of changes. What follows from claims, volumes and classes may differ after one."""
         self._restricting = 0
         """Number of volumes and classes that restrict their nodes."""
         self._claims: dict[Claim, ClaimView] = {}
@@ -94,12 +94,6 @@ class VolumeCache:
         self._volumes: dict[str, VolumeView] = {}
         """Volumes with a node affinity or a CSI driver, by name."""
         self._classes: dict[str, StorageClassView] = {}
-        self._limits: dict[str, Mapping[str, int]] = {}
-        """Limits by node and driver."""
-        self._topology: dict[str, Mapping[str, tuple[str, ...]]] = {}
-        """Labels of the drivers' topology by node and driver."""
-        self._unattached: set[str] = set()
-        """CSI drivers whose volumes several nodes can mount, because no node attaches them."""
         self._users = ClaimUsers()
         self._places: dict[str, tuple[tuple[Claim, ClaimUser], ...]] = {}
         """Claims and places of each job with places, by uid of the job."""
@@ -165,32 +159,6 @@ class VolumeCache:
         self._restricting += bool(new and new.topologies) - bool(before and before.topologies)
         return self._restricts(self._users.nodes)
 
-    def on_csi_node(self, old: CsiNodeView | None, new: CsiNodeView | None) -> bool:
-        """Process an event and return whether it may change a decision."""
-        view = new or old
-        if view is None:
-            return False
-        before = self._limits.pop(view.name, {})
-        self._topology.pop(view.name, None)
-        if new is not None and new.topology:
-            self._topology[new.name] = dict(new.topology)
-        if new is not None and new.limits:
-            self._limits[new.name] = dict(new.limits)
-        if self._limits.get(view.name, {}) == before:
-            return False
-        self.limited = frozenset(chain.from_iterable(self._limits.values()))
-        self._changed.add(view.name)
-        return self._restricts(())
-
-    def on_csi_driver(self, old: CsiDriverView | None, new: CsiDriverView | None) -> bool:
-        """Process an event and return whether it may change a decision."""
-        before = len(self._unattached)
-        if old is not None:
-            self._unattached.discard(old.name)
-        if new is not None and not new.attaches:
-            self._unattached.add(new.name)
-        return len(self._unattached) != before and self._restricts(())
-
     def on_pod(self, old: PodView | None, new: PodView | None) -> None:
         """Process an event of a pod that holds its node, or None."""
         for pod, change in ((old, -1), (new, 1)):
@@ -244,7 +212,7 @@ class VolumeCache:
 
     def attached(self, node: str) -> tuple[AttachedVolumes, ...]:
         """Return the drivers with a limit on a node, and the volumes that its pods use."""
-        limits = self._limits.get(node)
+        limits = self.csi.limits_of(node)
         if not limits:
             return ()
         used: dict[str, set[str]] = {driver: set() for driver in limits}
@@ -265,6 +233,15 @@ class VolumeCache:
         # Users of claims come and go with every pod, so what follows from them is not kept.
         special = self._special_claims(job)
         return (*known[1], *self._near_others(job, special)) if special else known[1]
+
+    def reach_of_claims(self, namespace: str, names: Iterable[str]) -> tuple[VolumeReach, ...]:
+        """Return the claims that restrict the nodes of pods that kube-scheduler places.
+
+        Limits of drivers and other users of the claims are left to kube-scheduler.
+        """
+        known = [claim for name in names if (claim := self._claims.get((namespace, name)))]
+        restricted = ((of, terms) for terms, of in map(self._terms_of_claim, known) if terms)
+        return tuple(VolumeReach(name=of, terms=_requirements(terms)) for of, terms in restricted)
 
     def default_class(self) -> str:
         """Return the name of the default StorageClass, or '' if there is none."""
@@ -329,7 +306,7 @@ class VolumeCache:
             return False
         volume = self._volumes.get(view.volume)
         driver, _ = self._attachment((namespace, name))
-        return driver not in self._unattached and not (volume is not None and volume.unattached)
+        return self.csi.attaches(driver) and not (volume is not None and volume.unattached)
 
     def forget(self, uid: str) -> None:
         """Forget the cached answers of a deleted job."""
@@ -401,7 +378,7 @@ class VolumeCache:
         if labels is None:  # the node is gone, and the provisioner drops the selection
             return ()
         driver = storage.provisioner if storage is not None else ""
-        keys = self._topology.get(node, {}).get(driver)
+        keys = self.csi.topology_of(node, driver)
         if keys == ():
             return ()
         known = [(key, labels[key]) for key in keys or (_ZONE,) if key in labels]
@@ -419,13 +396,14 @@ class VolumeCache:
             nodes: nodes whose attached volumes may differ now.
         """
         self._reach.clear()
-        if self.limited:
+        self.version += 1
+        if self.csi.limited:
             self._changed.update(nodes)
         before, self.is_known = self.is_known, self._tells_nodes()
         return before or self.is_known
 
     def _tells_nodes(self) -> bool:
-        return bool(self._restricting or self.limited or self._special)
+        return bool(self._restricting or self.csi.limited or self._special)
 
     def _attachment(self, claim: Claim) -> tuple[str, str]:
         """Return driver and identity of a claim's volume; '' as driver if it is not known."""
@@ -491,7 +469,7 @@ class VolumeCache:
         self, name: str, terms: _Terms, *, driver: str, volume: str = ""
     ) -> Iterable[VolumeReach]:
         """Return the restriction by a volume, or nothing if all nodes reach and attach it."""
-        limited_driver = driver if driver in self.limited else ""
+        limited_driver = driver if driver in self.csi.limited else ""
         if terms or limited_driver:
             yield VolumeReach(
                 name=name,

@@ -291,8 +291,8 @@ class NodeCache:
             self._values.pop(name, None)
         self.recount(self.volumes.take_changed())
         # Every node offers each driver that has a limit somewhere.
-        if self._limited != self.volumes.limited:
-            self._limited = self.volumes.limited
+        if self._limited != self.volumes.csi.limited:
+            self._limited = self.volumes.csi.limited
             self._values.clear()
         # Phase 2: compute the missing values. The events drop those that they change.
         for name, view in self._views.items():

@@ -98,6 +98,7 @@ class ClusterCache:
                 namespaces=self.namespaces,
                 priorities=self._priorities,
                 scope=scope,
+                volumes=self.volumes,
             )
             if admits_workloads
             else None

@@ -73,8 +73,8 @@ class EventHandlers:
             claims.subscribe(self._waking(volumes.on_claim))
         informers.volumes.volumes.subscribe(self._waking(volumes.on_volume))
         informers.volumes.classes.subscribe(self._waking(volumes.on_storage_class))
-        informers.volumes.csi_nodes.subscribe(self._waking(volumes.on_csi_node))
-        informers.volumes.csi_drivers.subscribe(self._waking(volumes.on_csi_driver))
+        informers.volumes.csi_nodes.subscribe(self._waking(volumes.csi.on_node))
+        informers.volumes.csi_drivers.subscribe(self._waking(volumes.csi.on_driver))
         if informers.devices is not None:
             informers.devices.slices.subscribe(self._on_slice)
             informers.devices.claims.subscribe(self._on_claim)

@@ -39,6 +39,7 @@ from drumline_scheduler.model import (
     NodeRequirement,
     Obstacle,
     ObstacleKind,
+    VolumeReach,
 )
 
 
@@ -66,6 +67,8 @@ class Shape:
     """Jobs that create the pods, or None."""
     deadline_seconds: int | None = None
     """Seconds after which the pods are ended, or None without a limit."""
+    claims: tuple[str, ...] = ()
+    """PersistentVolumeClaims that each of the pods mounts."""
 
     @property
     def has_devices(self) -> bool:
@@ -118,8 +121,10 @@ class GangTerms:
     """Value of the PriorityClass of each shape. None if it does not exist."""
     pools: tuple[PoolUnits, ...]
     """Pools of its queue, in the queue's order. Without a queue, all pools."""
-    namespace_ends: bool = False
+    namespace_ends: bool
     """True if its namespace is being deleted. No controller can create its pods there."""
+    volumes: tuple[tuple[VolumeReach, ...], ...]
+    """Nodes from which each shape can use its claims."""
 
     @classmethod
     def of(
@@ -129,6 +134,7 @@ class GangTerms:
         pools: tuple[PoolUnits, ...],
         namespace_ends: bool,
         class_value: Callable[[str | None], int | None],
+        reach: Callable[[str, tuple[str, ...]], tuple[VolumeReach, ...]],
     ) -> GangTerms:
         """Return the terms of a workload.
 
@@ -138,12 +144,14 @@ class GangTerms:
             namespace_ends: whether its namespace is being deleted.
             class_value: returns the value of a PriorityClass, of the default class for no name.
                 None if it does not exist.
+            reach: returns the restrictions of nodes by claims of a namespace.
         """
         names = (shape.placement.priority_class for shape in workload.shapes)
         return cls(
             tuple(None if name is None else class_value(name or None) for name in names),
             pools,
             namespace_ends,
+            tuple(reach(workload.regarding.namespace, each.claims) for each in workload.shapes),
         )
 
 
@@ -176,11 +184,8 @@ def gangs_of(workload: ForeignWorkload, *, terms: GangTerms) -> dict[str, Gang]:
     Raises:
         ValueError: the workload cannot be scheduled as it is written.
     """
-    shapes = [
-        (shape, value)
-        for shape, value in zip(workload.shapes, terms.class_values, strict=True)
-        if shape.has_devices
-    ]
+    of_shapes = zip(workload.shapes, terms.class_values, terms.volumes, strict=True)
+    shapes = [each for each in of_shapes if each[0].has_devices]
     alone = len(shapes) == 1
     return {
         shape.name: _gang(
@@ -192,8 +197,9 @@ def gangs_of(workload: ForeignWorkload, *, terms: GangTerms) -> dict[str, Gang]:
             shapes=len(shapes),
             pools=_pools_with(shape, pools=terms.pools),
             namespace_ends=terms.namespace_ends,
+            volumes=reach,
         )
-        for number, (shape, value) in enumerate(shapes)
+        for number, (shape, value, reach) in enumerate(shapes)
     }
 
 
@@ -212,6 +218,7 @@ def foreign_workload(resource: Resource, view: WorkloadView) -> ForeignWorkload:
                 placement=each.placement,
                 jobs=each.jobs,
                 deadline_seconds=each.deadline_seconds,
+                claims=each.claims,
             )
             for each in view.shapes
             if each.pods > 0
@@ -298,6 +305,7 @@ def _gang(
     shapes: int,
     pools: Mapping[str, GpuUnits],
     namespace_ends: bool,
+    volumes: tuple[VolumeReach, ...],
 ) -> Gang:
     units = next(iter(pools.values()), ANY_GPUS)
     placement = shape.placement
@@ -314,6 +322,7 @@ def _gang(
         selector=dict(placement.node_selector),
         affinity=tuple(tuple(map(_requirement, term)) for term in placement.affinity),
         tolerations=tolerations_of(placement.tolerations),
+        volumes=volumes,
         user=f"{FOREIGN_USER} {workload.uid}",  # the limit of a user bounds each by itself
         group=group,
         group_gangs=shapes if group else 1,

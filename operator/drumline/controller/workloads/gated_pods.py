@@ -223,6 +223,7 @@ def _shape(name: str, pods: Sequence[PodView]) -> Shape:
         requests=pods[0].requests,
         placement=gate.placement,
         deadline_seconds=pods[0].deadline_seconds,
+        claims=tuple(name for name in pods[0].claims if all(name in pod.claims for pod in pods)),
     )
 
 

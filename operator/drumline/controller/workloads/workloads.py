@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 from drumline.controller.informers.namespaces import NamespaceCache
 from drumline.controller.informers.specs import PriorityCache, SpecCache
+from drumline.controller.informers.volumes import VolumeCache
 from drumline.controller.workloads.conversion import (
     ForeignWorkload,
     GangTerms,
@@ -117,6 +118,7 @@ class Workloads:
         namespaces: labels of namespaces, by which queues select them.
         priorities: values of the PriorityClasses that templates name.
         scope: namespaces whose workloads belong to this installation.
+        volumes: nodes from which claims can be used.
     """
 
     def __init__(
@@ -127,7 +129,9 @@ class Workloads:
         namespaces: NamespaceCache,
         priorities: PriorityCache,
         scope: InstallationScope,
+        volumes: VolumeCache,
     ) -> None:
+        self._volumes = volumes
         self._queues = queues
         self._pools = pools
         self._namespaces = namespaces
@@ -228,15 +232,17 @@ class Workloads:
             pools=self._pools_of(workload.queue) if of_queue is None else of_queue,
             namespace_ends=workload.regarding.namespace in self._namespaces.terminating,
             class_value=self._priorities.value_of,
+            reach=self._volumes.reach_of_claims,
         )
 
     def _pools_of(self, queue: str) -> tuple[PoolUnits, ...]:
         return units_of_pools(self._queues.get(queue), pools=self._pools.by_name)
 
     def _facts(self) -> tuple[object, ...]:
-        """Return the specs, priorities and namespaces that gangs are made with."""
+        """Return the specs, priorities, volumes and namespaces that gangs are made with."""
         specs = dict(self._queues.by_name), dict(self._pools.by_name)
-        return (*specs, self._priorities.version, frozenset(self._namespaces.terminating))
+        versions = self._priorities.version, self._volumes.version
+        return (*specs, *versions, frozenset(self._namespaces.terminating))
 
     def held(self, *, now: float) -> Iterable[Admitted]:
         """Return the admitted unbound pods, which are charged and counted at their places.

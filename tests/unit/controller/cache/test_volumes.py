@@ -127,7 +127,7 @@ def test_the_places_of_a_job_attach_its_volumes_before_its_pods_do() -> None:
     state.on_pool(None, pool_view())
     state.on_queue(None, queue_view())
     state.nodes.on_node(None, node_view())
-    state.volumes.on_csi_node(None, CsiNodeView(name="node-0", limits=(("disks", 1),)))
+    state.volumes.csi.on_node(None, CsiNodeView(name="node-0", limits=(("disks", 1),)))
     state.volumes.on_volume(None, structs.replace(VOLUME, affinity=(), driver="disks", handle="h"))
     state.volumes.on_claim(None, structs.replace(BOUND, namespace="team"))
     template = {"nodes": 1, "template": MOUNTS}
@@ -208,9 +208,9 @@ def test_a_driver_that_attaches_nothing_serves_several_nodes() -> None:
     cache.on_volume(None, volume)
     assert cache.serves_one_node(JOB.namespace, "data")
     driver = CsiDriverView(name="files", attaches=False)
-    assert cache.on_csi_driver(None, driver)
+    assert cache.csi.on_driver(None, driver)
     assert not cache.serves_one_node(JOB.namespace, "data")
-    assert cache.on_csi_driver(driver, None)
+    assert cache.csi.on_driver(driver, None)
     assert cache.serves_one_node(JOB.namespace, "data")
     assert not cache.serves_one_node(JOB.namespace, "unknown")
 

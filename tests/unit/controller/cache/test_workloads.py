@@ -12,7 +12,14 @@ from drumline.controller.state.cluster import ClusterCache
 from drumline.controller.usage.reporter import workload_in_line
 from drumline.controller.workloads.workloads import WorkloadInLine
 from drumline.kube.kinds import JOB_SETS
-from drumline.kube.views import PlacementView, PodPhase, PodView
+from drumline.kube.views import (
+    ClaimView,
+    ExpressionView,
+    PlacementView,
+    PodPhase,
+    PodView,
+    VolumeView,
+)
 from drumline.kube.workloads import MAX_SHAPES
 from drumline.lifecycle.model.timestamps import timestamp
 from drumline_api.base import ANNOTATION_ADMITTED
@@ -62,6 +69,37 @@ def cycle(state: ClusterCache) -> Decisions:
     decisions = decide(CycleInput(snapshot=snapshot, pending=pending, policy=Policy(), now=NOW))
     assert violations(snapshot=snapshot, pending=pending, decisions=decisions) == ()
     return decisions
+
+
+def test_pods_that_wait_get_no_place_where_their_volume_cannot_be_mounted(
+    state: ClusterCache,
+) -> None:
+    zone = ExpressionView(key="zone", operator="In", values=("a",))
+    volume = VolumeView(name="pv", uid="v", resource_version="1", affinity=((zone,),))
+    claim = ClaimView(namespace="other", name="data", uid="c", resource_version="1", volume="pv")
+    near = node_view("node-1", version=2, labels={"gpu": "h100", "zone": "a"})
+    state.on_pod(None, gated("notebook", claims=("data",)))
+    (placed,) = cycle(state).placed
+    assert placed.assignment == ("node-0",)
+    state.volumes.on_volume(None, volume)
+    state.volumes.on_claim(None, claim)
+    (blocked,) = cycle(state).blocked
+    assert not missing(blocked.message, "volume pv of claim data")
+    state.nodes.on_node(node_view("node-1"), near)
+    (placed,) = cycle(state).placed
+    assert placed.assignment == ("node-1",)
+    state.volumes.on_claim(claim, None)
+    (placed,) = cycle(state).placed
+    assert placed.assignment == ("node-0",)
+
+
+def test_each_pod_of_a_group_may_have_a_claim_of_its_own(state: ClusterCache) -> None:
+    """Only a claim of all restricts their places, so that they stay one kind of pods."""
+    for name in ("crew-0", "crew-1", "crew-2"):
+        state.on_pod(None, structs.replace(grouped(name), claims=(name, "data")))
+    cycle(state)
+    ((workload, _),) = workloads(state)._waiting_workloads()
+    assert [shape.claims for shape in workload.shapes] == [("data",)]
 
 
 def waits_for(state: ClusterCache) -> list[str]:
