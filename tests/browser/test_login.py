@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
+from drumline.telemetry.listener import listening
 from drumline_cli.decide.cycle import read_policy
 from drumline_console.ui.callers import ApiServer, TokenAccess
-from drumline_console.ui.server import application, listening
+from drumline_console.ui.server import application
 from tests.browser.devtools import Page
 from tests.browser.test_page import enter
 from tests.unit.overview.objects import a_job

@@ -6,11 +6,18 @@ process that runs but whose watches are dead. Ready: the caches are synced.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from typing import Final
 
 from aiohttp import web
 
+from drumline.telemetry.listener import listening
+
+_STOP_SECONDS: Final = 2.0
+_FRESH_SECONDS: Final = 0.25
+"""Anybody may read metrics, and each rendering holds the event loop for milliseconds."""
 Check = Callable[[], str | None]
 """Returns None if healthy, otherwise a sentence that names the problem."""
 
@@ -32,14 +39,8 @@ async def serve(
     app.router.add_get("/healthz", _probe(healthy))
     app.router.add_get("/readyz", _probe(ready))
     app.router.add_get("/metrics", _metrics(metrics))
-    runner = web.AppRunner(app, access_log=None)
-    await runner.setup()
-    try:
-        site = web.TCPSite(runner, host, port)
-        await site.start()
-        yield runner.addresses[0][1]
-    finally:
-        await runner.cleanup()
+    async with listening(app, host=host, port=port, stop_seconds=_STOP_SECONDS) as taken:
+        yield taken
 
 
 def _probe(check: Check) -> Callable[[web.Request], Awaitable[web.Response]]:
@@ -55,7 +56,13 @@ def _probe(check: Check) -> Callable[[web.Request], Awaitable[web.Response]]:
 
 
 def _metrics(render: Callable[[], bytes]) -> Callable[[web.Request], Awaitable[web.Response]]:
+    body, fresh_until = b"", float("-inf")
+
     async def answer(_request: web.Request) -> web.Response:
-        return web.Response(body=render(), content_type="text/plain", charset="utf-8")
+        nonlocal body, fresh_until
+        now = asyncio.get_running_loop().time()
+        if now >= fresh_until:
+            body, fresh_until = render(), now + _FRESH_SECONDS
+        return web.Response(body=body, content_type="text/plain", charset="utf-8")
 
     return answer

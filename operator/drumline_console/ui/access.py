@@ -12,6 +12,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from aiohttp import web
 
+from drumline.telemetry.listener import body_of
 from drumline_cli.errors import CommandError
 from drumline_console.ui.cluster_source import ClusterSource
 
@@ -86,7 +87,7 @@ class LoopbackAccess:
             HTTPMisdirectedRequest: `Host` is not the page's address.
             HTTPForbidden: another site sent the request.
         """
-        given = request.path.split("/")[1]
+        given = request.path.partition("/")[2].partition("/")[0]  # `OPTIONS *` has no slash
         # Constant time, so that the response reveals nothing about the secret.
         if not secrets.compare_digest(given.encode(), self.secret.encode()):
             # 404 does not reveal that a page exists.
@@ -123,7 +124,7 @@ async def form_fields(request: web.Request) -> dict[str, str]:
     # Only forms: a JSON request of another site would need other checks.
     if request.content_type not in {"application/x-www-form-urlencoded", _NO_TYPE}:
         raise web.HTTPUnsupportedMediaType
-    text = (await request.read()).decode(errors="replace")
+    text = (await body_of(request)).decode(errors="replace")
     try:
         # The bound protects against a flood of tiny fields.
         return dict(parse_qsl(text, keep_blank_values=True, max_num_fields=_MOST_FIELDS))

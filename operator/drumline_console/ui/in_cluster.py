@@ -13,8 +13,9 @@ from aiohttp import web
 from drumline.controller.queues.conversion import policy_of
 from drumline.settings import Settings
 from drumline.telemetry import logs
+from drumline.telemetry.listener import listening
 from drumline_console.ui.callers import ApiServer, TokenAccess
-from drumline_console.ui.server import application, listening
+from drumline_console.ui.server import application
 
 log = logs.get("drumline_console.ui.in_cluster")
 

@@ -9,7 +9,6 @@ The policy lets a browser run only scripts and styles that are served here.
 
 from __future__ import annotations
 
-import logging
 import secrets
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -18,8 +17,8 @@ from importlib.resources import files
 from typing import Final
 
 from aiohttp import web
-from aiohttp.http_exceptions import HttpProcessingError
 
+from drumline.telemetry.listener import Handler, listening
 from drumline_cli.errors import BadInput, Busy, CommandError
 from drumline_cli.jobs.named_job import NamedJob
 from drumline_console.ui import history_pages, pages, what_if_page
@@ -60,22 +59,6 @@ _MOST_BODY_BYTES: Final = 16 * 1024
 _MOST_FILTER: Final = 200
 _OTHER_SITES: Final = frozenset({"cross-site", "same-site"})
 """Sites from which a link or an image may lead here. Nothing is computed for such requests."""
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-
-
-class _Unquoted(logging.Filter):
-    """Filter of aiohttp's log, which quotes malformed requests that may contain a token."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Keep the record without the quotation."""
-        error = record.exc_info[1] if record.exc_info else None
-        if isinstance(error, HttpProcessingError):
-            record.exc_info = None
-        return True
-
-
-_LOGGER: Final = logging.getLogger("drumline_console.ui.http")
-_LOGGER.addFilter(_Unquoted())
 
 
 @asynccontextmanager
@@ -97,33 +80,6 @@ async def serve(
     app = application(LoopbackAccess(secret=secret, live=source), archive=archive)
     async with listening(app, host=LOOPBACK, port=port) as taken:
         yield f"http://{LOOPBACK}:{taken}/{secret}/"
-
-
-@asynccontextmanager
-async def listening(app: web.Application, *, host: str, port: int) -> AsyncGenerator[int]:
-    """Listen until the context ends, and yield the port.
-
-    Requests are not logged, because addresses contain names. Reads are cancelled when the client
-    disconnects. Changes are finished.
-
-    Args:
-        app: the application.
-        host: address to bind.
-        port: port to bind. 0: any.
-
-    Raises:
-        OSError: the port is taken.
-    """
-    # A log of addresses would contain the secret.
-    runner = web.AppRunner(app, access_log=None, logger=_LOGGER, handler_cancellation=True)
-    await runner.setup()
-    # `setup` has started the server, so it is cleaned up in every case.
-    try:
-        site = web.TCPSite(runner, host, port)
-        await site.start()
-        yield runner.addresses[0][1]
-    finally:
-        await runner.cleanup()
 
 
 def new_secret() -> str:

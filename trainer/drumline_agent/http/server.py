@@ -17,7 +17,6 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Protocol, Self
 
-from drumline_agent.http.connection_limits import ConnectionLimits, Refused
 from drumline_agent.http.file_stream import CHUNK_BYTES, receive_file, send_file, transfer_seconds
 from drumline_agent.http.message import (
     FILES_PATH,
@@ -28,6 +27,7 @@ from drumline_agent.http.message import (
     parse_request_head,
 )
 from drumline_contract import MAX_BODY_BYTES
+from drumline_contract.connection_limits import ConnectionLimits, Refused
 
 MAX_CONNECTIONS = 128
 RESERVED_CONNECTIONS = 16

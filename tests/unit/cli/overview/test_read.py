@@ -9,9 +9,9 @@ import pytest
 from aiohttp import web
 
 from drumline.kube.credentials import Credentials, Token
+from drumline.telemetry.listener import listening
 from drumline_cli.errors import NotAnswered, NotLoggedIn
 from drumline_cli.overview import read
-from drumline_console.ui.server import listening
 from tests.patience import HANG_SECONDS
 
 

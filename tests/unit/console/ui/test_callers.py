@@ -13,13 +13,14 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 
+from drumline.telemetry.listener import listening
 from drumline_cli.decide.cycle import read_policy
 from drumline_cli.decide.what_if import MoreQuota
 from drumline_cli.errors import CommandError, NotLoggedIn
 from drumline_console.ui.callers import NAMESPACE_COOKIE, ApiServer, TokenAccess
 from drumline_console.ui.cluster_source import ClusterSource
 from drumline_console.ui.kept_value import KeptValue
-from drumline_console.ui.server import application, listening
+from drumline_console.ui.server import application
 
 MINE, YOURS, MY_OTHER = "token-of-mine", "token-of-yours", "another-token-of-mine"
 ASKED = MoreQuota(queue="research", pool="gpus", gpus=8)
@@ -149,6 +150,7 @@ FORM = "Content-Type: application/x-www-form-urlencoded"
         ("POST /login HTTP/1.1\r\nHost: a\r\nOrigin: http://[", 403),
         ("POST /login HTTP/1.1\r\nHost: a\r\nContent-Type: multipart/form-data", 415),
         (f"POST /login HTTP/1.1\r\nHost: a\r\n{FORM}; charset=zlib", 401),
+        (f"POST /login HTTP/1.1\r\nHost: a\r\n{FORM}\r\nContent-Encoding: gzip|token=a", 401),
         (f"POST /login HTTP/1.1\r\nHost: a\r\n{FORM}|token=%ff\xff&namespace=%00", 401),
         (f"POST /login HTTP/1.1\r\nHost: a\r\n{FORM}|{'&'.join('a=b' for _ in range(99))}", 400),
         (f"POST /job/a/b/suspend HTTP/1.1\r\nHost: a\r\n{FORM}|a=b", 401),

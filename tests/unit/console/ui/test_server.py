@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
-from urllib.parse import urljoin
+from urllib.parse import urljoin, urlsplit
 
 import aiohttp
 import pytest
@@ -97,6 +97,17 @@ async def test_without_the_secret_there_is_nothing(browser: Browser, path: str) 
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", ""])
 async def test_another_name_of_this_machine_is_refused(browser: Browser, host: str) -> None:
     assert await browser.status("GET", browser.address, Host=host) in {400, 421}
+
+
+@pytest.mark.parametrize("line", ["OPTIONS *", "CONNECT a:1", "GET http://127.0.0.1"])
+async def test_requests_without_a_path_are_none_of_ours(
+    browser: Browser, caplog: pytest.LogCaptureFixture, line: str
+) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", urlsplit(browser.root).port)
+    writer.write(f"{line} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n".encode())
+    assert (await reader.read()).split()[1] == b"404"
+    writer.close()
+    assert caplog.records == []
 
 
 async def test_a_button_does_what_it_says(browser: Browser) -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drumline_agent.http.connection_limits import AdmittedConnection, ConnectionLimits, Refused
+from drumline_contract.connection_limits import AdmittedConnection, ConnectionLimits, Refused
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
-"""Choice of the connections that an agent keeps when more arrive than it serves; pure.
+"""Choice of the connections that a listener keeps when more arrive than it serves; pure.
 
-Anyone who reaches the agent's port can open connections and send nothing. So the connections of one
-address are bounded. If there are too many in all, a new connection displaces a waiting one: the
+Anyone who reaches a port can open connections and send nothing. So the connections of one address
+are bounded. If there are too many in all, a new connection displaces a waiting one: the
 oldest without a whole request, of the address that has most of them. A flood from one address thus
 displaces only itself. The kubelet, the operator and the members have a few connections each and
 send whole requests, so they are served.
@@ -81,6 +81,12 @@ class ConnectionLimits(Generic[C]):
         address = self._addresses.get(connection)
         if address is not None:
             self._no_longer_waiting(connection, address)
+
+    def waits_again(self, connection: C) -> None:
+        """Take note of a connection whose request has been answered, and that may send another."""
+        address = self._addresses.get(connection)
+        if address is not None:
+            self._waiting.setdefault(address, {})[connection] = None
 
     def remove(self, connection: C) -> None:
         """Remove a closed connection. An unknown one is ignored."""
