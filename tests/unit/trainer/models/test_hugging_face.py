@@ -390,6 +390,7 @@ def test_an_index_cannot_lead_out_of_the_folder_or_to_another_format(
     folder: Path, name: str
 ) -> None:
     index = {"weight_map": {"model.norm.weight": name}}
+    (folder / "model.safetensors").unlink()
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
     with pytest.raises(HuggingFaceError, match="is no file of the folder"):
         import_hugging_face(folder)
@@ -452,6 +453,33 @@ def test_of_two_tensors_of_one_name_the_index_says_which_is_read(tmp_path: Path)
         save_file({**kept, name: wrong}, tmp_path / file)
     again = dict(imported(tmp_path).named_parameters())
     assert all(torch.equal(weights[key], again[key]) for key in weights)
+
+
+def test_a_single_file_beside_an_index_is_read_as_in_transformers(tmp_path: Path) -> None:
+    weights = dict(built(LLAMA).named_parameters())
+    export_hugging_face(weights, LLAMA, tmp_path)
+    doubled = {name: 2 * weight.detach() for name, weight in weights.items()}
+    export_hugging_face(doubled, LLAMA, tmp_path / "parts", max_file_bytes=20_000)
+    for file in (tmp_path / "parts").glob("model*"):
+        file.rename(tmp_path / file.name)
+    theirs = AutoModelForCausalLM.from_pretrained(tmp_path).get_input_embeddings().weight
+    ours = dict(imported(tmp_path).named_parameters())
+    assert torch.equal(ours["embedding.weight"], theirs)
+    assert all(torch.equal(weights[name], ours[name]) for name in weights)
+
+
+@pytest.mark.parametrize("sizes", [(20_000, 1 << 30), (1 << 30, 20_000)])
+def test_a_second_export_into_a_folder_replaces_the_weights_of_the_first(
+    tmp_path: Path, sizes: tuple[int, int]
+) -> None:
+    weights = {name: weight.detach() for name, weight in built(LLAMA).named_parameters()}
+    for factor, size in zip((1, 2), sizes, strict=True):
+        scaled = {name: factor * weight for name, weight in weights.items()}
+        export_hugging_face(scaled, LLAMA, tmp_path, max_file_bytes=size)
+    theirs = AutoModelForCausalLM.from_pretrained(tmp_path).get_input_embeddings().weight
+    assert torch.equal(theirs, 2 * weights["embedding.weight"])
+    ours = dict(imported(tmp_path).named_parameters())
+    assert all(torch.equal(2 * weights[name], ours[name]) for name in weights)
 
 
 @pytest.mark.parametrize("rows", [257, 1], ids=["every row", "one row"])

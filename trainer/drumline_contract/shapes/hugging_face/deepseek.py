@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 from drumline_contract.config import ModelConfig
 from drumline_contract.config.latent_attention import LatentAttention
 from drumline_contract.config.rope import RopeScaling, RopeScalingKind
 from drumline_contract.shapes.hugging_face.kind import HuggingFaceError, Part, Raw
-from drumline_contract.shapes.hugging_face.rope import rope
+from drumline_contract.shapes.hugging_face.rope import of_sections, rope
 
 _SIZES = {
     "q_lora_rank": 1536,
@@ -82,13 +82,11 @@ def scores_rope() -> Part:
     """Describe rotary positions; with yarn, scores grow by `mscale_all_dim`."""
     plain = rope()
 
-    def read(raw: Raw) -> dict[str, Any]:
-        values = plain.read(raw)
+    def read(raw: Raw, section: Raw) -> dict[str, Any]:
+        values = plain.read({**raw, "rope_parameters": section, "rope_scaling": None})
         scaling = values["rope_scaling"]
         if scaling is not None and scaling["kind"] == RopeScalingKind.YARN:
-            given = raw.get("rope_parameters") or raw.get("rope_scaling")
-            # The key lies in the section that `rope` has read.
-            scaling["score_growth"] = cast("Raw", given).get(_ALL_DIM) or 0.0
+            scaling["score_growth"] = section.get(_ALL_DIM) or 0.0
         return values
 
     def write(config: ModelConfig) -> dict[str, Any]:
@@ -99,7 +97,7 @@ def scores_rope() -> Part:
                 del values["rope_scaling"]["attention_factor"]
         return values
 
-    return Part(keys=plain.keys, read=read, write=write)
+    return Part(keys=plain.keys, read=of_sections(read), write=write)
 
 
 def _written_growth(scaling: RopeScaling) -> dict[str, float]:

@@ -280,7 +280,8 @@ KINDS = (
         architecture="Gemma3ForCausalLM",
         names=TensorNames.GEMMA,
         fields=_FIELDS,
-        fixed=_GEMMA_FIXED,
+        # Gemma 3 has the key of scores from Gemma 2, and its code does not read it.
+        fixed={**_GEMMA_FIXED, "attn_logit_softcapping": None},
         meaning=_GEMMA_MEANING,
         ours={**_GEMMA, "query_key_norm": True},
         parts=(
@@ -288,7 +289,7 @@ KINDS = (
             GEMMA_3_ROPE,
             biases(),
             # Gemma 3: every sixth layer.
-            alternating(every=6),
+            alternating(every=6, has_pattern=True),
             caps(attention=None, logits=None),
         ),
     ),

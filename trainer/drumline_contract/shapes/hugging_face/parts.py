@@ -143,16 +143,22 @@ def biases(*, missing: bool = False) -> Part:
     return Part(keys=frozenset({"attention_bias"}), read=read, write=write)
 
 
-def alternating(*, every: int, missing: int = 4096) -> Part:
+def alternating(*, every: int, missing: int = 4096, has_pattern: bool = False) -> Part:
     """Translate a window in all layers but every n-th, as in Gemma.
 
     Args:
         every: the default without `layer_types` and without a pattern.
         missing: value of a missing window.
+        has_pattern: whether `sliding_window_pattern` overrides `every`; other types ignore it.
     """
 
     def read(raw: Raw) -> dict[str, Any]:
         pattern = raw.get("sliding_window_pattern") or every
+        if pattern != every and not has_pattern:
+            raise HuggingFaceError(
+                f"config.json: sliding_window_pattern is {pattern!r}, which"
+                f" {raw.get('model_type')} does not heed in transformers; write layer_types"
+            )
         return layers_with_window(raw, raw.get("sliding_window", missing), every=pattern)
 
     def write(config: ModelConfig) -> dict[str, Any]:

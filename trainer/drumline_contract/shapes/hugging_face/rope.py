@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 from drumline_contract.config import ModelConfig
@@ -37,6 +37,29 @@ _MAGNITUDES = ("attention_factor", "mscale", "mscale_all_dim")
 _KEYS = frozenset({"rope_theta", "rope_scaling", "rope_parameters", "partial_rotary_factor"})
 
 
+def of_sections(read: Callable[[Raw, Raw], dict[str, Any]]) -> Callable[[Raw], dict[str, Any]]:
+    """Return a reader of config.json that passes the section of rotary positions to `read`.
+
+    transformers 5 writes `rope_parameters`, earlier versions `rope_scaling`. Where a file has both,
+    transformers 5 ignores the first, also its base. So both must mean the same.
+
+    Args:
+        read: translates config.json and its section; an empty one means that there is none.
+    """
+
+    def read_one(raw: Raw) -> dict[str, Any]:
+        newer, older = (_object(raw, key) for key in ("rope_parameters", "rope_scaling"))
+        if newer and older and read(raw, newer) != read(raw, older):
+            raise HuggingFaceError(
+                "config.json: rope_parameters and rope_scaling describe different rotations;"
+                " transformers 5 takes rope_scaling, so write all values there and remove"
+                " rope_parameters"
+            )
+        return read(raw, newer or older)
+
+    return read_one
+
+
 def rope(*, theta: float = 10_000.0, required: bool = False, partial: bool = False) -> Part:
     """Translate rotary positions that are the same for all layers.
 
@@ -46,9 +69,7 @@ def rope(*, theta: float = 10_000.0, required: bool = False, partial: bool = Fal
         partial: whether a part of each head may rotate; other model types always rotate all.
     """
 
-    def read(raw: Raw) -> dict[str, Any]:
-        # transformers 5 has all values in `rope_parameters`, earlier versions in `rope_scaling`.
-        values = _values(raw)
+    def read(raw: Raw, values: Raw) -> dict[str, Any]:
         if required and not values:
             raise HuggingFaceError("config.json: rope_scaling is missing")
         # Nested objects are settings for each layer type, as in Gemma 3.
@@ -80,7 +101,7 @@ def rope(*, theta: float = 10_000.0, required: bool = False, partial: bool = Fal
             scaling = {"rope_scaling": {"rope_type": "default"}}
         return {"rope_theta": config.rope_theta, **share, **scaling}
 
-    return Part(keys=_KEYS, read=read, write=write)
+    return Part(keys=_KEYS, read=of_sections(read), write=write)
 
 
 _PHI_ORIGINAL = "original_max_position_embeddings"
@@ -94,8 +115,8 @@ def phi_rope() -> Part:
     """Describe one rotation for all layers; the original length beside its section overrules it."""
     plain = rope(partial=True)
 
-    def read(raw: Raw) -> dict[str, Any]:
-        values = _values(raw)
+    def read(raw: Raw, values: Raw) -> dict[str, Any]:
+        raw = {**raw, "rope_parameters": values, "rope_scaling": None}
         kind = values.get("rope_type", values.get("type"))
         # Other kinds need no original length beside the section.
         if kind not in (RopeScalingKind.LONGROPE, *_EARLIER_NAMES):
@@ -119,21 +140,26 @@ def phi_rope() -> Part:
             return values
         return {**values, _PHI_ORIGINAL: scaling.original_positions}
 
-    return Part(keys=_KEYS | {_PHI_ORIGINAL}, read=read, write=write)
+    return Part(keys=_KEYS | {_PHI_ORIGINAL}, read=of_sections(read), write=write)
 
 
 def _read_of_gemma_3(raw: Raw) -> dict[str, Any]:
     # Two sections: layers with full attention, and layers with a window.
-    values = _values(raw)
-    everywhere: Any = values.get("full_attention") or {}
-    windows: Any = values.get("sliding_attention") or {}
+    sections = _object(raw, "rope_parameters")
+    everywhere, windows = (_object(sections, f"{kind}_attention") for kind in ("full", "sliding"))
+    if flat := sections.keys() - {"full_attention", "sliding_attention"}:
+        raise HuggingFaceError(
+            f"config.json: rope_parameters has {min(flat)}, which transformers does not read there"
+            " in gemma3_text; write it in full_attention or in sliding_attention"
+        )
     # Older files have one section, for the layers with full attention.
-    if not everywhere and not windows:
-        everywhere = values
-    if not isinstance(everywhere, dict) or not isinstance(windows, dict):
-        raise HuggingFaceError("config.json: rope_parameters must have an object for each kind")
-    everywhere = cast("dict[str, Any]", everywhere)
-    windows = cast("dict[str, Any]", windows)
+    everywhere |= _object(raw, "rope_scaling")
+    for section in (everywhere, windows):
+        if "type" in section and "rope_type" not in section:
+            raise HuggingFaceError(
+                "config.json: rope_scaling has type and no rope_type; transformers 5 ignores type"
+                " in gemma3_text, so write rope_type"
+            )
     # Our model has one scaling, and Gemma scales only the layers that see everything.
     if _scaling(windows) is not None:
         raise HuggingFaceError(
@@ -163,20 +189,12 @@ GEMMA_3_ROPE = Part(
 """Layers with a window have a base of their own."""
 
 
-def _values(raw: Raw) -> dict[str, Any]:
-    """Return the object that describes rotary positions. Empty: there is none.
-
-    Raises:
-        HuggingFaceError: it is not an object.
-    """
-    # The newer key is looked at first.
-    for key in ("rope_parameters", "rope_scaling"):
-        values = raw.get(key)
-        if isinstance(values, dict):
-            return cast("dict[str, Any]", values)
-        if values is not None:
-            raise HuggingFaceError(f"config.json: {key} must be an object or null")
-    return {}
+def _object(raw: Raw, key: str) -> dict[str, Any]:
+    """Return the object of a key. Empty: there is none. Raises HuggingFaceError."""
+    values: Any = raw.get(key) or {}
+    if not isinstance(values, dict):
+        raise HuggingFaceError(f"config.json: {key} must be an object or null")
+    return {**cast("dict[str, Any]", values)}
 
 
 def _scaling(values: Mapping[str, Any]) -> dict[str, Any] | None:

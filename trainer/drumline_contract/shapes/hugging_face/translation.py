@@ -257,9 +257,9 @@ def _hint(key: str, absent: Collection[str]) -> str:
 
 
 def _field(raw: Mapping[str, Any], key: str, *, kind: Kind) -> Any:
-    if key not in raw:
+    if key not in raw and _OTHER_NAMES.get(key) in raw:
         # Some keys have two names in different versions.
-        key = _OTHER_NAMES.get(key, key)
+        key = _OTHER_NAMES[key]
     value = raw.get(key, kind.meaning.get(key, _MISSING))
     if value is _MISSING:
         raise HuggingFaceError(f"config.json: {key} is missing")

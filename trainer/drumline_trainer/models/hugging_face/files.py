@@ -25,7 +25,7 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file  # pyright: ignore[reportUnknownVariableType] - any PathLike
 from torch import Tensor
 
-from drumline_contract.buckets.path import AnyPath, BucketPath, read_file, write_file
+from drumline_contract.buckets.path import AnyPath, BucketPath, read_file, remove_file, write_file
 from drumline_contract.regular_files import open_regular
 from drumline_contract.shapes.hugging_face import HuggingFaceError, read_json, unreadable
 from drumline_trainer.models.hugging_face.quantized import (
@@ -219,12 +219,13 @@ def weight_files(folder: AnyPath) -> list[str]:
 
 
 def _index(folder: AnyPath) -> dict[str, str]:
-    """Return the file of each tensor. Empty: there is no index.
+    """Return the file of each tensor. Empty: all tensors are in one file.
 
     Raises:
         HuggingFaceError: the index is malformed.
     """
-    if not (folder / _INDEX_FILE).exists():
+    # A folder may hold both, from two exports. transformers reads the single file then.
+    if (folder / _WEIGHTS_FILE).exists() or not (folder / _INDEX_FILE).exists():
         return {}
     weight_map = read_json(folder / _INDEX_FILE).get("weight_map")
     if not isinstance(weight_map, dict) or not weight_map:
@@ -264,6 +265,8 @@ def write_tensors(
         print_line: told of every file of several.
     """
     parts = list(_parts(sizes, max_file_bytes=max_file_bytes))
+    # An earlier export may have the other form, and readers would take its weights.
+    remove_file(folder / (_INDEX_FILE if len(parts) == 1 else _WEIGHTS_FILE))
     weight_map: dict[str, str] = {}
     for number, names in enumerate(parts, start=1):
         file = f"model-{number:05}-of-{len(parts):05}.safetensors"

@@ -1,0 +1,151 @@
+"""Keys of a config.json that transformers does not read in a model type, and sections it prefers.
+
+A model that heeds them would compute something else in silence, so they are refused.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from transformers import AutoConfig
+
+from drumline_contract.shapes.hugging_face import HuggingFaceError, to_ours
+from drumline_trainer.models.hugging_face.files import write_json
+
+SIZES: dict[str, Any] = {
+    "vocab_size": 64,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 6,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 8,
+    "max_position_embeddings": 128,
+}
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32}
+GEMMA_3 = {"model_type": "gemma3_text", **SIZES}
+
+
+def theirs(values: dict[str, Any], folder: Path) -> Any:
+    """The configuration as transformers reads it from a folder."""
+    write_json(folder / "config.json", values)
+    return AutoConfig.from_pretrained(folder)
+
+
+@pytest.mark.parametrize("kind", ["gemma2", "gpt_oss"])
+def test_a_pattern_of_windows_is_refused_where_transformers_ignores_it(
+    kind: str, tmp_path: Path
+) -> None:
+    experts = {"num_local_experts": 4, "num_experts_per_tok": 2} if kind == "gpt_oss" else {}
+    values = {
+        "model_type": kind,
+        **SIZES,
+        **experts,
+        "sliding_window": 8,
+        "rope_scaling": {"rope_type": "default"},
+    }
+    plain = theirs(values, tmp_path).layer_types
+    assert theirs({**values, "sliding_window_pattern": 3}, tmp_path).layer_types == plain
+    with pytest.raises(HuggingFaceError, match=r"sliding_window_pattern is 3.*write layer_types"):
+        to_ours({**values, "sliding_window_pattern": 3})
+    assert to_ours({**values, "sliding_window_pattern": 2}) == to_ours(values)
+    assert to_ours({**values, "layer_types": plain}) == to_ours(values)
+
+
+def test_gemma_3_has_a_pattern_of_windows(tmp_path: Path) -> None:
+    values = {**GEMMA_3, "sliding_window": 8, "sliding_window_pattern": 3}
+    assert theirs(values, tmp_path).layer_types[2] == "full_attention"
+    assert to_ours(values).full_attention_every == 3
+
+
+@pytest.mark.parametrize(
+    ("changed", "sentence"),
+    [
+        ({"rope_parameters": YARN}, "rope_parameters has factor.*write it in full_attention"),
+        ({"rope_parameters": {"rope_theta": 500.0}}, "rope_parameters has rope_theta"),
+        ({"rope_scaling": {"type": "linear", "factor": 8.0}}, "type and no rope_type"),
+        ({"attn_logit_softcapping": 50.0}, "attn_logit_softcapping is 50.0; only None"),
+    ],
+)
+def test_gemma_3_of_keys_that_transformers_ignores_is_refused(
+    changed: dict[str, Any], sentence: str, tmp_path: Path
+) -> None:
+    read = theirs({**GEMMA_3, **changed}, tmp_path).rope_parameters
+    assert read["full_attention"]["rope_type"] == "default"
+    assert read["full_attention"]["rope_theta"] == 1_000_000
+    with pytest.raises(HuggingFaceError, match=sentence):
+        to_ours({**GEMMA_3, **changed})
+
+
+def test_gemma_3_scales_the_section_of_layers_that_see_everything(tmp_path: Path) -> None:
+    sections = {
+        "full_attention": {"rope_type": "default", "rope_theta": 500.0},
+        "sliding_attention": {"rope_type": "default", "rope_theta": 100.0},
+    }
+    linear = {"rope_type": "linear", "factor": 8.0}
+    values = {**GEMMA_3, "rope_parameters": sections, "rope_scaling": linear}
+    assert theirs(values, tmp_path).rope_parameters["full_attention"] == {
+        "rope_theta": 500.0,
+        **linear,
+    }
+    ours = to_ours(values)
+    assert (ours.rope_theta, ours.window_rope_theta) == (500.0, 100.0)
+    assert ours.rope_scaling is not None
+    assert ours.rope_scaling.factor == 8
+
+
+LATENT = {
+    **{key: size for key, size in SIZES.items() if key != "head_dim"},
+    "num_key_value_heads": 4,
+    "n_routed_experts": 8,
+    "n_shared_experts": 1,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 16,
+    "n_group": 1,
+    "topk_group": 1,
+}
+
+
+@pytest.mark.parametrize("kind", ["llama", "qwen3", "deepseek_v3"])
+def test_two_sections_of_rotary_positions_must_say_the_same(kind: str, tmp_path: Path) -> None:
+    values = {
+        "model_type": kind,
+        **(LATENT if kind == "deepseek_v3" else SIZES),
+        "rope_parameters": {"rope_type": "default", "rope_theta": 500.0},
+    }
+    scaling = {"rope_type": "linear", "factor": 2.0}
+    read = theirs({**values, "rope_scaling": scaling}, tmp_path).rope_parameters
+    assert read["rope_type"] == "linear"
+    assert read["rope_theta"] != 500
+    with pytest.raises(HuggingFaceError, match="describe different rotations"):
+        to_ours({**values, "rope_scaling": scaling})
+    same = {"type": "default", "rope_theta": 500}
+    assert to_ours({**values, "rope_scaling": same}) == to_ours(values)
+
+
+def test_growth_of_scores_must_be_the_same_in_both_sections() -> None:
+    values = {
+        "model_type": "deepseek_v2",
+        **LATENT,
+        "rope_parameters": {**YARN, "attention_factor": 1.0, "mscale_all_dim": 0.5},
+        "rope_scaling": {**YARN, "attention_factor": 1.0},
+    }
+    with pytest.raises(HuggingFaceError, match="describe different rotations"):
+        to_ours(values)
+
+
+def test_longrope_of_phi_must_be_the_same_in_both_sections() -> None:
+    longrope = {"type": "longrope", "short_factor": [1.0] * 4, "long_factor": [2.0] * 4}
+    sizes = {key: size for key, size in SIZES.items() if key != "head_dim"}
+    values = {
+        "model_type": "phi3",
+        **sizes,
+        "original_max_position_embeddings": 32,
+        "rope_parameters": longrope,
+    }
+    with_factor = {**longrope, "factor": 4.0}
+    assert to_ours({**values, "rope_scaling": with_factor}) == to_ours(values)
+    with pytest.raises(HuggingFaceError, match="describe different rotations"):
+        to_ours({**values, "rope_scaling": {**longrope, "long_factor": [3.0] * 4}})
