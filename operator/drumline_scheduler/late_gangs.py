@@ -7,9 +7,9 @@ long, and each gang has its turn. A quarter of the time later, only two of these
 whole: the one put off longest, and one of a namespace of which few were put off. For others whose
 search costs least, places are searched, but no victims.
 
-Under the strict rule no gang passes one that was put off. Gangs that were tried before are not put
-off there: they cost little, and hold back only what they wait for. The first one of the others is
-tried whatever the time, so each is known after some cycles.
+Under the strict rule no gang passes one that was put off. Gangs that were tried before hold back
+only what they wait for. So they are not put off there, but costly ones take turns when the cycle is
+overdue. The first one of the others is tried whatever the time, so each is known after some cycles.
 
 Example: gangs a to e of one namespace wait, and each cycle is a little late. The first cycle tries
 a. The second one tries b, c and d. The third one tries e and a.
@@ -58,6 +58,9 @@ class LateGangs:
         """Uids of the gangs that are tried as a whole, whatever the time."""
         self._begun = {session.pending.gang(uid).namespace for uid in self._exempt}
         """Namespaces of which a gang had its turn."""
+        waiting = (uid for uid in session.put_off if uid in session.pending)
+        self._first = next(waiting, "")
+        """Uid of the gang that was put off longest."""
         self._put_off: list[str] = []
         self._asked_again: Counter[str] = Counter()
         """Times that a gang has yielded to another one, by uid."""
@@ -79,10 +82,12 @@ class LateGangs:
         session, uid = self._session, gangs[0].uid
         if session.try_budget is None:
             return None
-        if self._is_strict and all(gang.uid in session.known for gang in gangs):
-            return None
-        self._note_turn(uid, namespace=gangs[0].namespace, cost=cost)
         place = f"{stage} {uid}"
+        if self._is_strict and all(gang.uid in session.known for gang in gangs):
+            if cost <= COSTLY or uid == self._first or not session.is_overdue(place):
+                return None
+            return self._wait(gangs)
+        self._note_turn(uid, namespace=gangs[0].namespace, cost=cost)
         if any(gang.uid in self._exempt for gang in gangs):
             is_plain = stage is Stage.ADMIT and cost <= _PLAIN
             is_always = is_plain or any(gang.uid in self._always for gang in gangs)
@@ -90,9 +95,13 @@ class LateGangs:
                 return None
         elif not session.is_late(place):
             return None
-        self._put_off.append(uid)
+        return self._wait(gangs)
+
+    def _wait(self, gangs: Sequence[Gang]) -> Rejection:
+        """Put off a gang, or those of a group, and return the answer."""
+        self._put_off.append(gangs[0].uid)
         if self._is_strict:
-            demand = session.unmet_demand
+            demand = self._session.unmet_demand
             pools = open_pools(gangs, demand=demand, pools_of=self._pools_of)
             for gang in gangs:
                 demand.hold(gang=gang, pools=pools[gang.uid])

@@ -30,7 +30,7 @@ PROBE_SHARE: Final = 8
 """A probe (`Work.is_probe`) may take this part of the steps."""
 
 
-LATE_SECONDS: Final = 0.015
+LATE_SECONDS: Final = 0.02
 """Processor time after which a cycle tries no more gangs, beside what follows."""
 _NODE_SECONDS: Final = 3e-5
 """More of it for each node of the cluster."""
@@ -65,7 +65,7 @@ class TimeLimit:
 
     @classmethod
     def for_nodes(cls, nodes: int, *, clock: Callable[[], float]) -> TimeLimit:
-        """Return the limit for a number of nodes: 30 ms for 500."""
+        """Return the limit for a number of nodes: 35 ms for 500."""
         return cls(clock=clock, seconds=LATE_SECONDS + _NODE_SECONDS * nodes)
 
 

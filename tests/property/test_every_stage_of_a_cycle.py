@@ -44,11 +44,14 @@ NOT_REACHED = {
     # For parts of large gangs, and for gangs that need many new nodes.
     *("requests", "_least"),
     # For cycles with the cache of an earlier one.
-    *("remove_admitted", "_holds", "last"),
+    *("remove_admitted", "_holds", "_is_closed", "last"),
     # They describe an answer that is about to be given, within a stage that is reached.
     *("_pools_of", "_not_allowed", "_unlike", "_runtime", "_would_delay", "warning"),
+    "_pod_text",
+    # For gangs with volumes, within a stage that is reached.
+    *("note", "forget", "sparing"),
     # Rare placements, within a stage that is reached.
-    *("_sparing", "_enter_kept", "_kept", "_stay", "consolidation_of", "_consolidate", "give_up"),
+    *("_enter_kept", "_kept", "_stay", "consolidation_of", "_consolidate", "give_up"),
     *("_allocation", "_is_shared", "back_off", "hold", "raise_for"),
 }
 WITHOUT_GANG = {Stage.CACHE, Stage.CYCLE, Stage.FORECAST}

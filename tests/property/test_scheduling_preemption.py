@@ -7,10 +7,11 @@ denied by a borrower, I10), what the cheapest would cost, and whether each was n
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import combinations
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -22,20 +23,25 @@ from drumline_scheduler import (
     Policy,
     Queue,
     Reclaim,
+    Role,
     Snapshot,
     WithinQueue,
 )
 from drumline_scheduler.preemption import victims
+from drumline_scheduler.preemption.eviction_simulation import EvictionSimulation
 from tests.property.invariants import violations
 from tests.property.invariants.preemptions import RunningGang, policy_violations
 from tests.property.invariants.quota import shares_of
 from tests.unit.scheduler.builders import (
     PREEMPTS,
+    admitted,
     after,
     cluster,
     gang,
     node,
+    pod,
     queue,
+    racks,
     run,
     still_waiting,
     without,
@@ -201,6 +207,42 @@ def test_the_first_guess_alone_costs_5_percent_more_on_average_at_most(
     ]
     result = [paid / best for paid, best in costs if paid and best]
     assert sum(result) / len(result) <= 1.05
+
+
+def test_units_that_are_restored_in_runs_leave_the_same_victims(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Runs are for pods of several kinds, where each question is costly."""
+    worlds = [world(seed) for seed in range(250)]
+    one_by_one = [cost(run(snapshot, each, policy=FREE)) for snapshot, each in worlds]
+    monkeypatch.setattr(victims, "_restore_each", victims._restore_in_runs)
+    assert [cost(run(snapshot, each, policy=FREE)) for snapshot, each in worlds] == one_by_one
+    assert any(one_by_one)
+
+
+def test_runs_ask_fewer_questions_than_there_are_units() -> None:
+    running = [admitted(gang(f"r{index:02}", gpus=2), f"n{index}") for index in range(64)]
+    snapshot = cluster(*racks(count=1, nodes=64), running=running, queues=(queue("research", 128),))
+    role = Role(name="r", pods=1, per_pod=pod(2))
+    needy = replace(gang("x", nodes=1, gpus=2, priority=9), roles=(role,))
+    asked = 0
+    feasible = EvictionSimulation.is_feasible
+
+    def counted(self: EvictionSimulation, ids: Iterable[int]) -> bool:
+        nonlocal asked
+        asked += 1
+        return feasible(self, ids)
+
+    def all_evicted(*, simulation: EvictionSimulation, units: Any, **_: object) -> None:
+        for unit in units:
+            simulation.evict(unit)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(victims, "free_nodes", all_evicted)
+        patch.setattr(EvictionSimulation, "is_feasible", counted)
+        [preemption] = run(snapshot, needy, policy=FREE).preemptions
+    assert len(preemption.victims) == 2
+    assert asked < 64
 
 
 @pytest.mark.parametrize("seed", range(40))

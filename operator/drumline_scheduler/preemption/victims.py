@@ -253,20 +253,57 @@ def _minimise(*, simulation: EvictionSimulation, scope: Sequence[int]) -> None:
     """
     again = True
     while again:
-        restored = False
-        for unit in sorted(simulation.evicted.values(), key=lambda unit: unit.order, reverse=True):
-            if not simulation.may_restore(unit) or simulation.is_needed(unit, scope):
-                continue
-            simulation.restore(unit)
-            if simulation.is_feasible(scope):
-                restored = True
-            else:
-                simulation.evict(unit)
-                simulation.domains_with_room(scope)  # counts anew what `is_needed` reads
+        units = sorted(simulation.evicted.values(), key=lambda unit: unit.order, reverse=True)
+        if simulation.is_plain:
+            restored = _restore_each(simulation=simulation, scope=scope, units=units)
+        else:
+            restored = _restore_in_runs(simulation=simulation, scope=scope, units=units)
         left = simulation.evicted.values()
         again = restored and (
             len({unit.why for unit in left}) > 1 or any(unit.step for unit in left)
         )
+
+
+def _restore_each(
+    *, simulation: EvictionSimulation, scope: Sequence[int], units: Sequence[EvictionUnit]
+) -> bool:
+    """Restore units that are not necessary, one by one, and return whether there were any."""
+    restored = False
+    for unit in units:
+        if not simulation.may_restore(unit) or simulation.is_needed(unit, scope):
+            continue
+        simulation.restore(unit)
+        if simulation.is_feasible(scope):
+            restored = True
+        else:
+            simulation.evict(unit)
+            simulation.domains_with_room(scope)  # counts anew what `is_needed` reads
+    return restored
+
+
+def _restore_in_runs(
+    *, simulation: EvictionSimulation, scope: Sequence[int], units: Sequence[EvictionUnit]
+) -> bool:
+    """Restore units that are not necessary in runs, and return whether there were any.
+
+    Each run is twice as long as the one before it. Of a run with a necessary unit, half is tried,
+    at last a single unit. Whether role pods fit is a costly question.
+    """
+    restored, place, run = False, 0, 1
+    while place < len(units):
+        back: list[EvictionUnit] = []
+        for unit in units[place : place + run]:
+            if simulation.may_restore(unit):
+                simulation.restore(unit)
+                back.append(unit)
+        if not back or simulation.is_feasible(scope):
+            restored, place, run = restored or bool(back), place + run, 2 * run
+            continue
+        for unit in reversed(back):
+            simulation.evict(unit)
+        place += run == 1
+        run = max(1, run // 2)
+    return restored
 
 
 def _exchange(

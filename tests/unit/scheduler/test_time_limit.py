@@ -645,6 +645,36 @@ def test_a_gang_that_yields_to_several_is_put_off_when_the_cycle_is_overdue() ->
     assert put_off == {f"admit: beyond again uid-borrows {number}" for number in (1, 2)}
 
 
+def test_costly_gangs_that_were_tried_take_turns_under_the_strict_rule() -> None:
+    """Ordinary ones are tried in each cycle: they hold back only what they wait for."""
+    pools = ("a", "b", "c")
+    roles = tuple(Role(name=f"r{index}", pods=2, per_pod=pod(0)) for index in range(2))
+    line = [gang(pool, gpus=64, pool=pool, roles=roles) for pool in "ab"]
+    line.append(gang("c", gpus=64, pool="c"))
+    given = CycleInput(
+        snapshot=cluster(*(node(f"n{pool}", "r", pool=pool) for pool in pools), pools=pools),
+        pending=tuple(line),
+        policy=STRICT,
+        now=0.0,
+        try_budget=TRY_BUDGET,
+        known=frozenset(each.uid for each in line),
+    )
+    answers: list[set[str]] = []
+    for _ in range(4):
+        made = decide(given, work=over())
+        assert decide(replace(given, late_from=made.late_at)) == made
+        answers.append(
+            {each.key for each in made.blocked if each.reason is not BlockReason.NOT_TRIED}
+        )
+        given = following(given, made)
+    assert answers == [
+        {"training/c"},
+        {"training/a", "training/c"},
+        {"training/b", "training/c"},
+        {"training/a", "training/c"},
+    ]
+
+
 def test_fewer_ends_are_examined_for_a_reservation_when_the_time_is_over() -> None:
     # Enough GPUs are free when six of the first jobs have ended, but whole nodes are free later.
     running = [
