@@ -11,9 +11,9 @@ absent [2].
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from drumline_api.base import ApiModel, keyed_by
 
@@ -77,6 +77,20 @@ class Assignment(PoolNodes):
     """Lost members whose places will be filled again."""
     joining: Indices | None = None
     """Members that have not joined yet. The other members train without them."""
+
+    @model_validator(mode="after")
+    def _agrees(self) -> Self:
+        """Refuse an assignment that contradicts itself, as somebody may have written by hand."""
+        absent = frozenset(self.absent or ())
+        wanted = range(len(self.nodes) + len(absent))
+        surplus = self.surplus.indices if self.surplus else []
+        if len(self.nodes) <= len(surplus):
+            raise ValueError(f"{len(self.nodes)} nodes for {len(surplus)} surplus members and more")
+        if not all(map(wanted.__contains__, [*absent, *surplus])):
+            raise ValueError(f"{len(self.nodes)} nodes for indices that end at {len(wanted) - 1}")
+        if len({*surplus} - absent) < len(surplus):
+            raise ValueError("a surplus member is absent, or is named twice")
+        return self
 
     def indices(self) -> tuple[int, ...]:
         """Return the live pod indices, by position."""

@@ -12,8 +12,10 @@ from drumline.controller.nodes.nodes import NodeCache
 from drumline.controller.state import snapshots
 from drumline.controller.state.cluster import ClusterCache
 from drumline.lifecycle.model.job import Job
+from drumline.lifecycle.model.observed import Observed
 from drumline.lifecycle.model.verdict import Refusal, Schedulable, Unjudged
 from drumline.lifecycle.plan.acceptance import judge, refusal_for
+from drumline.lifecycle.plan.planner import plan_job
 from drumline_api.conditions import Reason
 from tests.texts import missing
 from tests.unit.controller.views import (
@@ -122,6 +124,38 @@ def test_pods_of_a_job_whose_assignment_cannot_be_read_are_not_leaving(state: Cl
     snapshot = state.scheduling.snapshot(now=NOW)
     assert [(node.used.gpus, node.terminating.gpus) for node in snapshot.nodes] == [(2, 0), (0, 0)]
     assert [(held.gang.queue, held.leaving) for held in snapshot.admitted] == [("research", False)]
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"nodes": []},
+        {"absent": [7]},
+        {"absent": [-1]},
+        {"surplus": {"gpuPool": "h100", "indices": [0]}},
+        {"nodes": ["node-0", "node-1", "node-1"], "surplus": {"gpuPool": "x", "indices": [1, 1]}},
+        {"nodes": ["node-0", "node-1"], "surplus": {"gpuPool": "x", "indices": [5]}},
+        {
+            "nodes": ["node-0", "node-1"],
+            "absent": [0],
+            "surplus": {"gpuPool": "x", "indices": [0]},
+        },
+    ],
+)
+def test_an_assignment_that_contradicts_itself_is_not_read(
+    state: ClusterCache, odd: dict[str, Any]
+) -> None:
+    written = assignment("node-0")
+    written = {**written, "assignment": {**written["assignment"], **odd}}
+    state.on_job(None, job_view(status=written))
+    assert refusal(state).message.startswith("status.assignment: ")
+    state.on_pod(None, pod_view())
+    snapshot = state.scheduling.snapshot(now=NOW)
+    assert [(held.gang.queue, held.gpus, held.leaving) for held in snapshot.admitted] == [
+        ("research", 2, False)
+    ]
+    planned = plan_job(known(state), Observed(), now=NOW, epoch=1)
+    assert (planned.status is None, planned.actions) == (False, ())
 
 
 def test_a_spec_is_judged_when_it_changes_and_not_in_a_cycle(
