@@ -32,7 +32,7 @@ from drumline.kube.views import (
     VolumeView,
 )
 from drumline.lifecycle.model.job import Job
-from drumline.lifecycle.plan.claims import claim_names, pod_claim_classes
+from drumline.lifecycle.plan.claims import claim_names, pod_claim_classes, profile_claims
 from drumline_api.gpupool import GpuPoolSpec
 from drumline_api.trainingjob import TrainingJobSpec
 from drumline_scheduler.model import (
@@ -193,7 +193,7 @@ class VolumeCache:
         mounted = {
             name: _Mounted(claims, dict(spec.node_selector))
             for name, spec in pools.items()
-            if (claims := _profile_claims(spec))
+            if (claims := profile_claims(spec.pod_profile))
         }
         if mounted == self._mounted:
             return
@@ -527,12 +527,6 @@ def _on_node(name: str) -> _Terms:
 
 def _asked_pools(spec: TrainingJobSpec) -> tuple[str, ...]:
     return (spec.gpu_pool,) if spec.gpu_pool else tuple(spec.gpu_pools or ())
-
-
-def _profile_claims(spec: GpuPoolSpec) -> tuple[str, ...]:
-    volumes = (spec.pod_profile.volumes if spec.pod_profile is not None else None) or ()
-    named = [volume.persistent_volume_claim for volume in volumes]
-    return tuple(dict.fromkeys(claim.claim_name for claim in named if claim is not None))
 
 
 def _without(label: str, value: str) -> tuple[NodeRequirement, ...]:

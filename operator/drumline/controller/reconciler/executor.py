@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, Final
 
 from drumline.controller.agents.client import AgentClient, AgentError, OtherMembersError
@@ -62,7 +62,7 @@ from drumline.lifecycle.plan.actions import (
     ReadPodEvents,
     RestoreChildren,
 )
-from drumline.lifecycle.plan.claims import ClaimUnusable
+from drumline.lifecycle.plan.claims import ClaimUnusable, profile_claims
 from drumline.lifecycle.plan.start_check import wants_limits
 from drumline.telemetry import logs
 from drumline_api.base import LABEL_GENERATION, LABEL_JOB_UID
@@ -211,10 +211,12 @@ class Executor:
         generation = job.status.generation or 0
         grows = is_true(job.status, ConditionType.RUNNING)  # its members use the claims already
         if memory.claims_generation != generation and not grows:
+            gpus = map(self._gpus_of, indices_by_pool(job.status, indices))
             unusable = await prepare_claims(
                 self._client,
                 job,
                 serves_one_node=self._serves_one_node,
+                of_pods=chain.from_iterable(profile_claims(each.profile) for each in gpus if each),
                 default_class=self._default_class(),
             )
             if unusable is not None:

@@ -19,6 +19,7 @@ from typing import Final
 
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.members import members_of
+from drumline_api.podprofile import PodProfile
 
 NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"
 
@@ -85,6 +86,13 @@ def claim_names(job: Job) -> tuple[str, ...]:
         if spec.trainer is not None and spec.trainer.data is not None:
             names.append(spec.trainer.data.claim_name)
     return tuple(dict.fromkeys(names))
+
+
+def profile_claims(profile: PodProfile | None) -> tuple[str, ...]:
+    """Return the claims that a pool's profile mounts in each pod, each once."""
+    volumes = (profile.volumes if profile is not None else None) or ()
+    claims = (volume.persistent_volume_claim for volume in volumes)
+    return tuple(dict.fromkeys(claim.claim_name for claim in claims if claim is not None))
 
 
 def pod_claim_classes(job: Job, *, default: str) -> tuple[tuple[str, str], ...]:

@@ -9,7 +9,12 @@ from typing import Any, cast
 import pytest
 
 from drumline.controller.reconciler.events_pace import LEAST_SECONDS, MOST_SECONDS
-from drumline.controller.reconciler.executor import Executor, GangRejected, RetryLater
+from drumline.controller.reconciler.executor import (
+    Executor,
+    GangRejected,
+    RetryLater,
+    StartRefused,
+)
 from drumline.controller.reconciler.job_memory import UNSEEN_SECONDS, JobMemory
 from drumline.controller.reconciler.orphan_sweep import JobIdentity
 from drumline.kube.client import KubeClient
@@ -22,10 +27,12 @@ from drumline.lifecycle.plan.actions import (
     DeleteGenerations,
     ReadPodEvents,
 )
+from drumline_api.podprofile import PodProfile
 from tests.builders import T0, a_job, admitted, ready_pods
 from tests.unit.controller.app.fake_api import FakeApi
 
 JOB = admitted(a_job())
+GPUS = PoolGpus(resource="nvidia.com/gpu")
 FIRST, SECOND = ready_pods(JOB)
 BY_NAME = f"DELETE /api/v1/namespaces/team/pods/{FIRST.name}"
 AS_A_COLLECTION = "DELETE /api/v1/namespaces/team/pods"
@@ -41,11 +48,13 @@ class Desk:
     answer_seconds: list[float]
     """How long the API server takes for each list."""
     pods: list[PodFacts] = field(default_factory=list[PodFacts])
+    pools: dict[str, PoolGpus] = field(default_factory=dict[str, PoolGpus])
 
 
 @pytest.fixture
 async def desk() -> AsyncIterator[Desk]:
     api, pods, clock, answer_seconds = FakeApi(), list[PodFacts](), [T0], [0.0]
+    pools: dict[str, PoolGpus] = {}
     async with api.serving() as credentials, KubeClient(credentials) as client:
         nothing = cast("Any", None)
         executor = Executor(
@@ -54,13 +63,18 @@ async def desk() -> AsyncIterator[Desk]:
             deliveries=nothing,
             pods=PodSettings(trainer_image="trainer:1", join_image="join:1"),
             signing_keys=SigningKeys(current=b"a key for tests that is long enough"),
-            gpus_of=lambda _: PoolGpus(resource="nvidia.com/gpu"),
+            gpus_of=lambda name: pools.get(name, GPUS),
             shared=nothing,
             pods_of=lambda _: pods,
             clock=lambda: clock[0] + answer_seconds[0] * api.lists,
         )
         yield Desk(
-            api=api, executor=executor, pods=pods, clock=clock, answer_seconds=answer_seconds
+            api=api,
+            executor=executor,
+            pods=pods,
+            clock=clock,
+            answer_seconds=answer_seconds,
+            pools=pools,
         )
 
 
@@ -98,6 +112,14 @@ async def test_a_deletion_that_the_cache_does_not_show_yet_is_asked_for_once(
     desk.clock[0] += UNSEEN_SECONDS
     await desk.executor.act(JOB, action, memory)
     assert desk.api.requests[2:] == [AS_A_COLLECTION]
+
+
+async def test_the_claims_of_a_pool_s_profile_are_looked_up_before_any_pod(desk: Desk) -> None:
+    volumes = [{"name": "d", "persistentVolumeClaim": {"claimName": "models"}}]
+    desk.pools["h100"] = replace(GPUS, profile=PodProfile.model_validate({"volumes": volumes}))
+    with pytest.raises(StartRefused, match="models"):
+        await desk.executor.act(JOB, CreateMembers(indices=(0, 1)), JobMemory())
+    assert desk.api.requests == []
 
 
 OWNER = {"kind": "TrainingJob", "name": JOB.name, "uid": JOB.uid, "controller": True}
