@@ -8,6 +8,7 @@ In a tar as WebDataset makes them a sample is a record: 0007.json is its fields,
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import importlib
 import json
@@ -61,6 +62,8 @@ _MAX_RECORD_BYTES: Final = 64 << 20
 """Maximum size of a line or a member of a tar. A few bytes of gzip can hold gigabytes of one line.
 """
 _READ_BYTES: Final = 1 << 20
+_MARK: Final = "\ufeff"
+"""Byte order mark, which some editors write before the first record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +127,7 @@ def check_is_text(path: Path) -> None:
 
 def _head(path: Path) -> bytes:
     with _named_errors(path), open_regular(path) as file:
-        return file.read(_HEAD_BYTES)
+        return file.read(_HEAD_BYTES).removeprefix(codecs.BOM_UTF8)
 
 
 def uncompressed_bytes(path: Path, *, most: int) -> int:
@@ -196,7 +199,7 @@ def _listed(path: Path, *, offset: int) -> Iterator[StoredRecord]:
             " lines, into a .jsonl"
         )
     try:
-        records: list[Any] = json.loads(decoded(content, path, at=0))
+        records: list[Any] = json.loads(decoded(content, path, at=0).removeprefix(_MARK))
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"source: {path} is not JSON: {error}") from error
     for number, record in enumerate(records[offset:], start=offset + 1):
@@ -208,7 +211,7 @@ def _listed(path: Path, *, offset: int) -> Iterator[StoredRecord]:
 
 def _object(text: str, place: str) -> Record:
     try:
-        record: Any = json.loads(text)
+        record: Any = json.loads(text.removeprefix(_MARK))
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"source: {place} is not JSON: {error}") from error
     if not isinstance(record, dict):

@@ -37,6 +37,9 @@ _EITHER: Final = ("prompt", "completion", "chosen", "rejected")
 _BESIDE: Final = ("system", "tools", "functions", "documents", "chat_template_kwargs")
 """Fields that reach the template of each side of a pair."""
 
+_UNREAD: Final = ("images", "image", "videos", "audios", "audio", "input_ids")
+"""Fields that other trainers learn from, and ours does not."""
+
 
 class RecordKind(StrEnum):
     """Conversion of a record to text."""
@@ -103,7 +106,10 @@ def kind_of(record: Record, *, field: str) -> RecordKind | None:
 
 
 def unused_fields(record: Record, *, field: str) -> str | None:
-    """Say which of two readings of a record counts, or return None if there is one reading."""
+    """Say which part of a record is not read, or return None if there is one reading."""
+    unread = next((name for name in _UNREAD if record.get(name)), None)
+    if unread is not None:
+        return f"have {unread!r}, which is not read"
     if record.get("system") and kind_of(record, field=field) in _WITHOUT_TEMPLATE:
         return "have 'system' beside texts: it is not read; write messages"
     structured = [name for name in (*_LISTS, "completion", "instruction") if record.get(name)]

@@ -17,6 +17,7 @@ _MORE_TEMPLATES: Final = "additional_chat_templates"
 _CONFIG_FILE: Final = "tokenizer_config.json"
 _TOKENS_FILE: Final = "special_tokens_map.json"
 _ADDED: Final = "added_tokens_decoder"
+_ADDED_FILE: Final = "added_tokens.json"
 _GENERATION_FILES: Final = ("generation_config.json", "config.json")
 MOST_TEMPLATE_BYTES: Final = 16 << 20
 
@@ -61,16 +62,46 @@ def special_tokens_of(folder: AnyPath) -> dict[str, str]:
     Raises:
         ConfigError: a file cannot be read.
     """
+    values = {name: _content(token) for name, token in _named_tokens(folder).items()}
+    return {name: text for name, text in values.items() if text is not None}
+
+
+def special_entries_of(folder: AnyPath) -> dict[str, Mapping[str, Any]]:
+    """Return the flags of all special tokens of a folder by text, with those of its lists.
+
+    Raises:
+        ConfigError: a file cannot be read.
+    """
+    config = _object(folder / _CONFIG_FILE)
+    known = config if _ADDED in config else _tokenizer_settings(folder)
+    listed = known.get("extra_special_tokens")
+    if not listed or isinstance(listed, dict):
+        listed = known.get("additional_special_tokens")
+    more = cast("list[Any]", listed if isinstance(listed, list) else [])
+    tokens = [*_named_tokens(folder).values(), *more]
+    entries = ((_content(token), token) for token in tokens)
+    return {
+        text: cast("Mapping[str, Any]", token) if isinstance(token, dict) else {}
+        for text, token in entries
+        if text is not None
+    }
+
+
+def _tokenizer_settings(folder: AnyPath) -> dict[str, Any]:
     config = _object(folder / _CONFIG_FILE)
     older = _object(folder / _TOKENS_FILE)
-    extra = config.get("extra_special_tokens")
-    named = cast("dict[str, Any]", extra if isinstance(extra, dict) else {})
     # as transformers: the older file stands above where the newer one lists no added tokens
-    newest = {**older, **config} if _ADDED in config else {**config, **older}
-    known = {**named, **newest}
-    names = (name for name in known if name.endswith("_token") or name in named)
-    values = {name: _content(known[name]) for name in names}
-    return {name: text for name, text in values.items() if text is not None}
+    return {**older, **config} if _ADDED in config else {**config, **older}
+
+
+def _named_tokens(folder: AnyPath) -> dict[str, Any]:
+    known = _tokenizer_settings(folder)
+    named: dict[str, Any] = {}
+    # transformers 5 writes the second key, and reads both
+    for key in ("extra_special_tokens", "model_specific_special_tokens"):
+        section = known.get(key)
+        named |= cast("dict[str, Any]", section if isinstance(section, dict) else {})
+    return {**named, **{name: each for name, each in known.items() if name.endswith("_token")}}
 
 
 def added_tokens_of(folder: AnyPath) -> dict[int, Mapping[str, Any]]:
@@ -85,6 +116,22 @@ def added_tokens_of(folder: AnyPath) -> dict[int, Mapping[str, Any]]:
         int(number): cast("Mapping[str, Any]", entry)
         for number, entry in sorted(entries.items(), key=lambda pair: pair[0].zfill(12))
         if number.isdecimal() and isinstance(entry, dict)
+    }
+
+
+def older_added_tokens_of(folder: AnyPath) -> dict[int, Mapping[str, Any]]:
+    """Return the tokens of added_tokens.json by number. Empty: tokenizer_config.json lists its own.
+
+    Raises:
+        ConfigError: a file cannot be read.
+    """
+    if _ADDED in _object(folder / _CONFIG_FILE):
+        return {}
+    special = special_entries_of(folder)
+    pairs = ((number, text) for text, number in _object(folder / _ADDED_FILE).items())
+    return {
+        number: {"content": text, "special": text in special, "normalized": text not in special}
+        for number, text in sorted(pair for pair in pairs if type(pair[0]) is int)
     }
 
 

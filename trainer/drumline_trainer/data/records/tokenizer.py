@@ -7,7 +7,7 @@ transformers, and never one that a configuration only names. Nothing is added tw
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import chain, takewhile
@@ -23,6 +23,8 @@ from drumline_trainer.data.records.answer_spans import Ends
 from drumline_trainer.data.records.learned_text import LearnedText, TextRecord
 from drumline_trainer.data.records.template_files import (
     added_tokens_of,
+    older_added_tokens_of,
+    special_entries_of,
     special_tokens_of,
     splits_special_tokens,
     stop_numbers_of,
@@ -110,6 +112,8 @@ class LoadedTokenizer:
             raise ConfigError(f"tokenizer: {file} is not a tokenizer.json: {error}") from error
         tokenizer.no_padding()
         tokenizer.no_truncation()
+        if getattr(tokenizer.model, "dropout", None):
+            tokenizer.model.dropout = None  # random merges would give each rank other tokens
         _add_tokens_of(file.parent, tokenizer)
         added = tokenizer.get_added_tokens_decoder()
         special = {number: token.content for number, token in added.items() if token.special}
@@ -238,26 +242,36 @@ class LoadedTokenizer:
 
 
 def _add_tokens_of(folder: AnyPath, tokenizer: Any) -> None:
-    """Add the special tokens of tokenizer_config.json to a tokenizer, as transformers does.
+    """Add the tokens of the files beside a tokenizer to it, as transformers does.
 
-    A named token without a known id is not added, because no model has learned it.
+    A token without a known id is not added, because no model has learned it.
     """
     from tokenizers import AddedToken  # noqa: PLC0415 - optional package
 
-    own = {repr(token) for token in tokenizer.get_added_tokens_decoder().values()}
-    for number, entry in added_tokens_of(folder).items():
+    def made(text: object, entry: Mapping[str, Any]) -> Any:
         fields = {name: bool(entry[name]) for name in _ADDED_FLAGS if name in entry}
-        token = AddedToken(str(entry.get("content", "")), **fields)
+        return AddedToken(str(text), **fields)
+
+    def added() -> set[str]:
+        return {token.content for token in tokenizer.get_added_tokens_decoder().values()}
+
+    own = {repr(token) for token in tokenizer.get_added_tokens_decoder().values()}
+    older = older_added_tokens_of(folder)
+    for number, entry in (added_tokens_of(folder) or older).items():
+        token = made(entry.get("content", ""), entry)
         there = tokenizer.token_to_id(token.content)
         if there is None and number != tokenizer.get_vocab_size(with_added_tokens=True):
             continue
-        if repr(token) not in own:
+        # the flags in tokenizer.json stand above those of the older file
+        if repr(token) not in own and not (older and token.content in added()):
             tokenizer.add_tokens([token])
-    added = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
-    named = special_tokens_of(folder).values()
-    missing = [text for text in named if text not in added]
+    known = added()
     tokenizer.add_special_tokens(
-        [text for text in missing if tokenizer.token_to_id(text) is not None]
+        [
+            made(text, {**flags, "special": True})
+            for text, flags in special_entries_of(folder).items()
+            if text not in known and tokenizer.token_to_id(text) is not None
+        ]
     )
     tokenizer.encode_special_tokens = splits_special_tokens(folder)
 
