@@ -11,7 +11,9 @@ import sys
 from typing import cast
 
 import structlog
-from structlog.typing import FilteringBoundLogger, Processor
+from structlog.typing import EventDict, FilteringBoundLogger, Processor
+
+from drumline_contract import plain, plain_lines
 
 
 def configure(*, level: str, log_format: str) -> None:
@@ -28,12 +30,18 @@ def configure(*, level: str, log_format: str) -> None:
         if log_format == "console"
         else structlog.processors.JSONRenderer()
     )
+    # JSON escapes control characters. On a terminal, foreign text could write lines and colours.
+    made_plain: list[Processor] = [_plain] if log_format == "console" else []
     threshold = logging.getLevelNamesMapping()[level.upper()]
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=shared,
-            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer],
+            processors=[
+                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                *made_plain,
+                renderer,
+            ],
         )
     )
     logging.basicConfig(handlers=[handler], level=threshold, force=True)
@@ -45,6 +53,14 @@ def configure(*, level: str, log_format: str) -> None:
         wrapper_class=structlog.make_filtering_bound_logger(threshold),
         cache_logger_on_first_use=True,
     )
+
+
+def _plain(_logger: object, _method: str, event: EventDict) -> EventDict:
+    """Make the texts safe that the renderer prints as they are. It quotes all others."""
+    event["event"] = plain(str(event["event"]))
+    if "exception" in event:
+        event["exception"] = plain_lines(str(event["exception"]))
+    return event
 
 
 def get(name: str) -> FilteringBoundLogger:

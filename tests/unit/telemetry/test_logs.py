@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 ROOT = Path(__file__).parents[3]
 SCRIPT = """
 import logging, sys
@@ -26,9 +28,23 @@ except ValueError:
 """
 
 
-def lines(*, level: str = "info", log_format: str = "json") -> list[str]:
+HOSTILE = """
+import logging, sys
+from drumline.telemetry import logs
+
+logs.configure(level=sys.argv[1], log_format=sys.argv[2])
+text = "a\\x1b[2Jb\\nz"
+logging.getLogger("foreign.library").warning(text)
+try:
+    raise ValueError(text)
+except ValueError:
+    logs.get("drumline.room").exception("reconcile_crashed", job=text)
+"""
+
+
+def lines(*, level: str = "info", log_format: str = "json", script: str = SCRIPT) -> list[str]:
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, level, log_format],
+        [sys.executable, "-c", script, level, log_format],
         env={"PYTHONPATH": f"{ROOT / 'operator'}:{ROOT / 'trainer'}"},
         capture_output=True,
         text=True,
@@ -69,3 +85,10 @@ def test_a_person_s_format_is_readable() -> None:
     assert "gang_placed" in first
     assert "job=team/llama" in first
     assert not first.startswith("{")
+
+
+@pytest.mark.parametrize("log_format", ["json", "console"])
+def test_foreign_text_steers_no_terminal_and_starts_no_line(log_format: str) -> None:
+    shown = lines(log_format=log_format, script=HOSTILE)
+    assert all(line.isprintable() for line in shown)
+    assert sum("a" in line and "b" in line and "z" in line for line in shown) >= 2
