@@ -12,6 +12,7 @@ from typing import Final
 from drumline.kube import errors, impersonation
 from drumline.kube.client import KubeClient
 from drumline.kube.credentials import Credentials, NoCredentials, discover, from_kubeconfig
+from drumline.kube.environment_proxy import proxy_for
 from drumline.kube.kinds import is_label
 from drumline.kube.retry import RetryPolicy
 from drumline_cli.errors import BadInput, NotAnswered, NotAnsweredYet, NotLoggedIn
@@ -70,10 +71,18 @@ def find_credentials(
     try:
         # A named context always means a kubeconfig, even inside a pod.
         if context is not None:
-            return from_kubeconfig(kubeconfig, context=context)
-        return discover(environment, kubeconfig=kubeconfig)
+            credentials = from_kubeconfig(kubeconfig, context=context)
+        else:
+            credentials = discover(environment, kubeconfig=kubeconfig)
     except NoCredentials as error:
         raise _unusable(error, environment, kubeconfig) from None
+    # A pod's own API server is near. Its variables are those of its program's downloads.
+    if credentials.proxy is not None or credentials.is_of_pod:
+        return credentials
+    try:
+        return replace(credentials, proxy=proxy_for(credentials.server, environment))
+    except ValueError as error:
+        raise BadInput(str(error)) from None
 
 
 def _unusable(

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 import ssl
 import sys
 import time
@@ -36,6 +37,8 @@ WRITE_DEADLINE_SECONDS: Final = 5.0
 NO_ANSWER: Final = 0
 """Code that is observed for a request without an answer."""
 _CONNECT_SECONDS: Final = 5.0
+# Errors of aiohttp quote the proxy's URL, which may have a password.
+_USER_OF_URL: Final = re.compile(r"//[^/\s]*@")
 _KEPT_SECONDS: Final = 60.0
 """Time for which an idle connection is kept.
 
@@ -343,6 +346,7 @@ def _ignore(*, verb: Verb, resource: str, code: int, seconds: float) -> None:
 
 def _unreachable(error: BaseException) -> errors.Unreachable:
     message = f"{type(error).__name__}: {error}" if str(error) else repr(error)
+    message = _USER_OF_URL.sub("//", message)
     # Both errors come before the first byte of the request, so nothing can have taken effect.
     unsent = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
     return errors.Unreachable(message, sent=not isinstance(error, unsent))

@@ -128,6 +128,8 @@ class Credentials:
     """URL of the proxy for all requests."""
     tls_server_name: str | None = None
     """Name in the server's certificate. None: the host of the URL."""
+    is_of_pod: bool = False
+    """True for the service account of this pod."""
 
     def ssl_context(self) -> ssl.SSLContext:
         """Return a new TLS context from the present files.
@@ -221,6 +223,7 @@ def from_service_account(
         token=Token(lambda: token_path.read_text().strip()),
         ca_path=folder / "ca.crt",
         namespace=namespace,
+        is_of_pod=True,
     )
 
 

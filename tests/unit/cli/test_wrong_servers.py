@@ -19,6 +19,7 @@ import pytest
 
 from drumline_cli.program import main
 from tests.patience import HANG_SECONDS
+from tests.texts import missing
 from tests.unit.cli.manifests import a_manifest, kubeconfig
 
 ROOT = Path(__file__).parents[3]
@@ -68,8 +69,10 @@ def server(answer: bytes, folder: Path) -> Iterator[str]:
     with Server(("127.0.0.1", 0), Handler) as listener:
         thread = Thread(target=listener.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
+        address = f"127.0.0.1:{listener.server_port}"
+        (folder / "address").write_text(address)
         try:
-            yield str(kubeconfig(folder, f"http://127.0.0.1:{listener.server_port}"))
+            yield str(kubeconfig(folder, f"http://{address}"))
         finally:
             listener.shutdown()
             thread.join()
@@ -85,6 +88,21 @@ def test_what_is_no_kubernetes_is_one_sentence(
             code = main(["--kubeconfig", config, *words])
             error = capsys.readouterr().err.splitlines()
             assert code == 0 or [line[:10] for line in error] == ["drumline: "], words
+
+
+def test_a_proxy_of_the_environment_is_asked_and_its_password_is_not_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with server(b"", tmp_path):
+        address = (tmp_path / "address").read_text()
+        monkeypatch.setenv("HTTPS_PROXY", f"http://user:hunter2@{address}")
+        monkeypatch.setenv("NO_PROXY", "")
+        config = str(kubeconfig(tmp_path, "https://api.example"))
+        assert main(["--kubeconfig", config, "list"]) != 0
+    error = capsys.readouterr().err
+    # the server knows no CONNECT
+    assert not missing(error, "501", address)
+    assert "hunter2" not in error
 
 
 @pytest.mark.parametrize("words", [("report", "llama"), ("logs", "llama"), ("stop", "llama")])

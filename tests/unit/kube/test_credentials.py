@@ -25,6 +25,7 @@ def account(tmp_path: Path) -> Path:
 
 async def test_a_pod_is_its_service_account(account: Path) -> None:
     loaded = credentials.from_service_account(host="10.96.0.1", port="443", folder=account)
+    assert loaded.is_of_pod
     assert await loaded.connection_fields() == {
         "server": "https://10.96.0.1:443",
         "ca_path": str(account / "ca.crt"),
