@@ -41,12 +41,15 @@ from drumline_contract import (
 PLATFORM_KEYS: Final = (
     "^([^/]*[.-])?(kubernetes[.]io|k8s[.]io|cncf[.]io|nri[.]io|noderesource[.]dev|drumline[.]dev"
     "|karpenter[.]sh|volcano[.]sh|cilium[.]io|projectcalico[.]org|openshift[.]io|amazonaws[.]com"
-    "|gke[.]io|workload[.]identity|hashicorp[.]com)/"
-    "|^(k8s|io[.]kubernetes|io[.]containerd|io[.]katacontainers)[.]"
+    "|gke[.]io|workload[.]identity|hashicorp[.]com|istio[.]io|linkerd[.]io|kuma[.]io|dapr[.]io"
+    "|opentelemetry[.]io|datadoghq[.]com|banzaicloud[.](io|com)|kyverno[.]io|antrea[.]io"
+    "|spidernet[.]io|google[.]com|azure[.]com|aliyun[.]com|alibabacloud[.]com|tencent[.]com"
+    "|kai[.]scheduler|run[.]ai|runai|yunikorn[.]apache[.]org|koordinator[.]sh)/"
+    "|^(k8s|io[.]kubernetes|io[.]containerd|io[.]katacontainers)[.]|^aadpodidbinding$"
 )
-"""Labels and annotations that schedulers, network plugins, container runtimes and clouds act on,
-by the families of their names. The operator creates the pods, so a policy that asks who creates a
-pod would not see the user."""
+"""Labels and annotations that schedulers, network plugins, container runtimes, clouds and injectors
+of containers act on, by the families of their names. The operator creates the pods, so a policy
+that asks who creates a pod would not see the user."""
 
 # 16 entries bound the rules that look at each resource name.
 ResourceList = Annotated[dict[LabelKey, Quantity], Field(max_length=16)]

@@ -24,7 +24,7 @@ from drumline_contract import starts_ranks
 GPU: Final = "nvidia.com/gpu"
 _TEMPLATE: Final = "spec.template"
 # These keys belong to controllers of the source system. Copies would confuse them.
-_PLATFORM: Final = re.compile(rf"{PLATFORM_KEYS}|^([^/]*[.])?(kubeflow[.]org|istio[.]io)/")
+_PLATFORM: Final = re.compile(rf"{PLATFORM_KEYS}|^([^/]*[.])?kubeflow[.]org/")
 # The node lifecycle controller sets these taints. Drumline handles failed nodes itself.
 _NODE_STATE: Final = re.compile(r"^node(-role)?[.]kubernetes[.]io/")
 # Every field has a reason, so that no field disappears silently.
