@@ -58,7 +58,8 @@ def with_use(history: UseByDay, use: PoolUse, *, day: int) -> UseByDay:
         day: days since 1970-01-01 UTC.
     """
     first = day - WINDOW_DAYS + 1
-    kept = {other: known for other, known in history.items() if other >= first}
+    # A day to come was written by a leader whose clock was ahead. It would never leave the window.
+    kept = {other: known for other, known in history.items() if first <= other <= day}
     return kept | {day: kept.get(day, PoolUse()) + use}
 
 

@@ -8,13 +8,16 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
+from itertools import islice
 from typing import Any
 
 from drumline.controller.job_events import EventAction
 from drumline.controller.nodes.health import NodeHealthBook
 from drumline.controller.pools.calibration import (
+    PartVotes,
     calibration_fields,
     known_parts,
     part_fields,
@@ -39,7 +42,7 @@ from drumline.controller.usage.platform_conditions import (
 from drumline.controller.workloads.workloads import WorkloadInLine
 from drumline.kube import writes
 from drumline.kube.client import KubeClient
-from drumline.kube.errors import KubeError, NotLeader
+from drumline.kube.errors import Invalid, KubeError, NotLeader
 from drumline.kube.events import EventRecorder, Occurrence, Regarding, Severity
 from drumline.kube.informer import Informer
 from drumline.kube.kinds import GPU_POOLS, TRAINING_QUEUES, Resource
@@ -53,7 +56,7 @@ from drumline_api.gpupool import GpuPoolSpec
 from drumline_contract import Progress
 from drumline_scheduler.forecast.expected_starts import ExpectedStart
 from drumline_scheduler.forecast.lines import CANNOT_START
-from drumline_scheduler.model import Node, Pool, Snapshot
+from drumline_scheduler.model import Node, Pool, Queue, Snapshot
 from drumline_scheduler.overrides import gpus_below_guarantee
 from drumline_scheduler.quota.usage_budgets import held_in
 
@@ -69,6 +72,25 @@ It limits the reporter to 1 % of one core.
 """
 
 Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Seen:
+    """Figures of one observation, from which all statuses are made."""
+
+    figures: Mapping[tuple[str, str], Json]
+    """By kind and name of the object."""
+    below: Mapping[tuple[str, str], int]
+    """GPUs that jobs with an override keep from other queues, by queue and job."""
+    granted: Mapping[str, Queue]
+    """Queues with overrides."""
+    percents: Mapping[str, int]
+    """Step time in percent of the prediction, by pool."""
+    votes: Mapping[str, PartVotes]
+    """By pool."""
+    nodes: Mapping[str, Sequence[Node]]
+    """By pool."""
+    now: float
 
 
 class UsageReporter:
@@ -162,33 +184,45 @@ class UsageReporter:
             now=now,
         )
         # Phase 2: figures of all queues and pools, in one pass over the snapshot.
-        figures = self._queue_figures(snapshot) | self._pool_figures(snapshot)
-        below = self._below_guarantee(snapshot, now=now)
-        granted = {queue.name: queue for queue in snapshot.queues if queue.overrides}
-        percents = self._report_calibration()
-        votes = part_votes(self._state.jobs.all(), self._progress)
         nodes: dict[str, list[Node]] = defaultdict(list)
         for node in snapshot.nodes:
             nodes[node.pool].append(node)
+        seen = _Seen(
+            figures=self._queue_figures(snapshot) | self._pool_figures(snapshot),
+            below=self._below_guarantee(snapshot, now=now),
+            granted={queue.name: queue for queue in snapshot.queues if queue.overrides},
+            percents=self._report_calibration(),
+            votes=part_votes(self._state.jobs.all(), self._progress),
+            nodes=nodes,
+            now=now,
+        )
         # Phase 3: write each status that differs. The fields of slow figures keep their written
         # value unless something else changes, so that the passing of time alone causes few writes.
         for resource, informer in ((TRAINING_QUEUES, self._queues), (GPU_POOLS, self._pools)):
             for view in list(informer.values()):
-                statements = self._statements(resource, view, nodes=nodes[view.name])
-                status = figures.get((resource.plural, view.name), {})
-                status |= status_fields(view, statements, now=now)
-                if resource is TRAINING_QUEUES:
-                    if (queue := granted.get(view.name)) is not None:
-                        status |= override_fields(queue, before=view.status, below=below, now=now)
-                    status |= self._usage_fields(view, status, now=now)
-                else:
-                    status |= self._health.fields(view.name)
-                    status |= self._autoscaling(view.name)
-                    status |= calibration_fields(view.status, percents.get(view.name))
-                    status |= part_fields(view.status, votes.get(view.name, {}))
-                    status |= self._interruption_fields(view, status, now=now)
+                try:
+                    status = self._status_of(resource, view, seen)
+                except Exception:  # one object must not keep the others from their statuses
+                    log.exception("report_failed", object=view.name)
+                    continue
                 if status != view.status:
                     await self._write(resource, view, status)
+
+    def _status_of(self, resource: Resource, view: ObjectView, seen: _Seen) -> Json:
+        """Return the status of a queue or a pool."""
+        name, before, now = view.name, view.status, seen.now
+        statements = self._statements(resource, view, nodes=seen.nodes.get(name, ()))
+        status = dict(seen.figures.get((resource.plural, name), {}))
+        status |= status_fields(view, statements, now=now)
+        if resource is TRAINING_QUEUES:
+            if (queue := seen.granted.get(name)) is not None:
+                status |= override_fields(queue, before=before, below=seen.below, now=now)
+            return status | self._usage_fields(view, status, now=now)
+        status |= self._health.fields(name)
+        status |= self._autoscaling(name)
+        status |= calibration_fields(before, seen.percents.get(name))
+        status |= part_fields(before, seen.votes.get(name, {}))
+        return status | self._interruption_fields(view, status, now=now)
 
     async def report_spec(self, resource: Resource, name: str) -> None:
         """Write the conditions of a new spec at once. Figures follow with the next observation."""
@@ -353,12 +387,7 @@ class UsageReporter:
         """Return the status fields about waiting workloads, or none if no workload waits."""
         workloads = self._state.workloads
         waiting = (workloads and workloads.waiting_for(queue)) or ()
-        pools = self._state.pools.by_name
-        first = [
-            workload_in_line(each, pools=pools, expected=self._expected)
-            for each in waiting[:MOST_WAITING]
-        ]
-        return {"pendingWorkloads": len(waiting), "waitingWorkloads": first} if waiting else {}
+        return waiting_fields(waiting, pools=self._state.pools.by_name, expected=self._expected)
 
     def _pool_figures(self, snapshot: Snapshot) -> dict[tuple[str, str], Json]:
         nodes: Counter[str] = Counter()
@@ -403,7 +432,9 @@ class UsageReporter:
         except NotLeader:
             raise
         except KubeError as error:  # the next look tries again
-            log.debug("status_write_failed", object=view.name, error=str(error))
+            # A status that the schema rejects is rejected again: it must show.
+            report = log.warning if isinstance(error, Invalid) else log.debug
+            report("status_write_failed", object=view.name, error=str(error))
             return
         for is_problem, reason, note in news_in(view, status):
             self._recorder.record(
@@ -428,6 +459,30 @@ def _in_gpus(amounts: Mapping[str, int], parts: Mapping[str, int]) -> str:
 def _unit(pool: Pool) -> str:
     """Return the unit of a pool's figures if it is not GPUs."""
     return " parts" if pool.parts_per_gpu > 1 else ""
+
+
+def waiting_fields(
+    waiting: Sequence[WorkloadInLine],
+    *,
+    pools: Mapping[str, GpuPoolSpec],
+    expected: Callable[[str], ExpectedStart | None],
+) -> Json:
+    """Return the status fields about waiting workloads, or none if no workload waits.
+
+    Args:
+        waiting: the waiting workloads of a queue.
+        pools: the pools, to count GPUs.
+        expected: returns the expected start of a gang, by its uid.
+    """
+    if not waiting:
+        return {}
+    # A pod and a group of pods may have one name. The API server rejects a name that occurs twice.
+    by_key: dict[str, WorkloadInLine] = {}
+    for each in waiting:
+        by_key.setdefault(each.workload.key, each)
+    shown = islice(by_key.values(), MOST_WAITING)
+    first = [workload_in_line(each, pools=pools, expected=expected) for each in shown]
+    return {"pendingWorkloads": len(waiting), "waitingWorkloads": first}
 
 
 def workload_in_line(

@@ -9,7 +9,7 @@ from msgspec import structs
 
 from drumline.controller.nodes.nodes import NodeCache
 from drumline.controller.state.cluster import ClusterCache
-from drumline.controller.usage.reporter import workload_in_line
+from drumline.controller.usage.reporter import waiting_fields, workload_in_line
 from drumline.controller.workloads.workloads import WorkloadInLine
 from drumline.kube.kinds import JOB_SETS
 from drumline.kube.views import (
@@ -26,7 +26,7 @@ from drumline_api.base import ANNOTATION_ADMITTED
 from drumline_api.objects import builtin
 from drumline_scheduler.cycle import decide
 from drumline_scheduler.cycle_input import CycleInput
-from drumline_scheduler.decisions import BlockReason, Decisions
+from drumline_scheduler.decisions import Blocked, BlockReason, Decisions
 from drumline_scheduler.forecast.expected_starts import ExpectedStart
 from drumline_scheduler.model import Policy, PreemptionRule, WithinQueue
 from tests.property.invariants import violations
@@ -91,6 +91,24 @@ def test_pods_that_wait_get_no_place_where_their_volume_cannot_be_mounted(
     state.volumes.on_claim(claim, None)
     (placed,) = cycle(state).placed
     assert placed.assignment == ("node-0",)
+
+
+def test_a_pod_with_the_name_of_a_group_is_named_once_in_the_status_of_the_queue(
+    state: ClusterCache,
+) -> None:
+    """Entries are keyed by the name, and the API server rejects the status with a duplicate."""
+    state.on_pod(None, grouped("crew-0", size="1"))
+    state.on_pod(None, gated("crew"))
+    blocked = [
+        Blocked(key=gang.key, uid=gang.uid, reason=BlockReason.NOT_TRIED, message="")
+        for gang in state.scheduling.pending()
+    ]
+    queues = dict.fromkeys((each.uid for each in blocked), "research")
+    waiting = workloads(state).explain(blocked, queues=queues)
+    fields = waiting_fields(waiting, pools={}, expected=lambda _: None)
+    assert fields["pendingWorkloads"] == 2
+    assert [each["workload"] for each in fields["waitingWorkloads"]] == ["other/pods/crew"]
+    assert waiting_fields((), pools={}, expected=lambda _: None) == {}
 
 
 def test_each_pod_of_a_group_may_have_a_claim_of_its_own(state: ClusterCache) -> None:

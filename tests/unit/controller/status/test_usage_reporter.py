@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 import pytest
@@ -22,6 +23,7 @@ from drumline.lifecycle.model.signing_keys import KeyState, SigningKeys
 from drumline.lifecycle.model.timestamps import timestamp
 from drumline.telemetry.metrics import Metrics
 from tests.builders import T0
+from tests.unit.controller.app.fake_api import FakeApi
 from tests.unit.controller.views import (
     assignment,
     foreign_pod,
@@ -59,14 +61,21 @@ def running(
 
 
 def reporter(
-    state: ClusterCache, metrics: Metrics, *, now: list[float], most_jobs: int = 5000
+    state: ClusterCache,
+    metrics: Metrics,
+    *,
+    now: list[float],
+    most_jobs: int = 5000,
+    client: KubeClient | None = None,
+    pools: Mapping[Key, ObjectView] = {},
+    autoscaling: Callable[[str], dict[str, Any]] = lambda _: {},
 ) -> UsageReporter:
     nothing = cast("Informer[ObjectView]", dict[Key, ObjectView]())
     return UsageReporter(
-        client=cast("KubeClient", None),
+        client=cast("KubeClient", client),
         state=state,
         queues=nothing,
-        pools=nothing,
+        pools=cast("Informer[ObjectView]", pools),
         metrics=metrics,
         job_metrics=most_jobs,
         usage=QueueUsageHistory(half_life=3600.0),
@@ -82,7 +91,7 @@ def reporter(
         ),
         signing_keys=KEYS,
         progress=lambda _: None,
-        autoscaling=lambda _: {},
+        autoscaling=autoscaling,
         expected=lambda _: None,
         evictions=PodEvictions(),
         recorder=cast("EventRecorder", None),
@@ -92,6 +101,30 @@ def reporter(
 
 def gauge(metrics: Metrics, name: str, **labels: str) -> float | None:
     return metrics.registry.get_sample_value(name, labels)
+
+
+async def test_a_pool_whose_status_cannot_be_made_keeps_no_other_from_its_own() -> None:
+    state, api = ClusterCache(nodes=NodeCache(clock=lambda: T0)), FakeApi()
+
+    def autoscaling(pool: str) -> dict[str, Any]:
+        if pool == "bad":
+            raise ValueError("more days than the schema has")
+        return {}
+
+    pools: dict[Key, ObjectView] = {}
+    for name in ("bad", "good"):
+        stored = api.put("gpupools", {"metadata": {"name": name}})
+        version = stored["metadata"]["resourceVersion"]
+        view = replace(pool_view(name), uid=stored["metadata"]["uid"], resource_version=version)
+        pools[Key("", name)] = view
+        state.on_pool(None, view)
+    async with api.serving() as credentials, KubeClient(credentials) as client:
+        each = reporter(
+            state, Metrics(), now=[T0], client=client, pools=pools, autoscaling=autoscaling
+        )
+        await each.report()
+    written = {pool["metadata"]["name"]: "status" in pool for pool in api.objects("gpupools")}
+    assert written == {"bad": False, "good": True}
 
 
 @pytest.fixture

@@ -33,3 +33,8 @@ def test_days_are_added_up_and_forgotten_one_by_one() -> None:
     assert recent(history, day=100 + WINDOW_DAYS - 1) == HELD + HELD + TEN
     assert recent(history, day=100 + WINDOW_DAYS) == HELD
     assert with_use(history, HELD, day=100 + WINDOW_DAYS).keys() == {129, 130}
+
+
+def test_a_day_that_a_clock_ahead_wrote_is_forgotten() -> None:
+    history = with_use({}, TEN, day=200)
+    assert with_use(history, HELD, day=100).keys() == {100}
