@@ -24,6 +24,7 @@ from drumline_trainer.data.records.messages import (
     Turn,
     decoded,
     documents_of,
+    is_question,
     tools_of,
     turns_of,
     variables_of,
@@ -37,7 +38,7 @@ _EITHER: Final = ("prompt", "completion", "chosen", "rejected")
 _BESIDE: Final = ("system", "tools", "functions", "documents", "chat_template_kwargs")
 """Fields that reach the template of each side of a pair."""
 
-_UNREAD: Final = ("images", "image", "videos", "audios", "audio", "input_ids")
+_UNREAD: Final = ("images", "image", "videos", "audios", "audio", "input_ids", "system_prompt")
 """Fields that other trainers learn from, and ours does not."""
 
 
@@ -126,7 +127,8 @@ def unused_fields(record: Record, *, field: str) -> str | None:
 def sides_of(record: Record) -> tuple[Record, Record]:
     """Return the chosen and the rejected side of a normalized pair as records.
 
-    The common first messages of two whole conversations are the prompt.
+    The common first messages of two whole conversations are the prompt. A text beside answers
+    without a question is the question.
     """
     beside = {name: record[name] for name in _BESIDE if name in record}
     chosen, rejected, prompt = record["chosen"], record["rejected"], record.get("prompt")
@@ -134,11 +136,25 @@ def sides_of(record: Record) -> tuple[Record, Record]:
         first, second = cast("list[Any]", chosen), cast("list[Any]", rejected)
         most = min(len(first), len(second)) - 1
         shared = next((n for n in range(most) if first[n] != second[n]), max(0, most))
-        prompt, chosen, rejected = first[:shared], first[shared:], second[shared:]
+        asked, chosen, rejected = first[:shared], first[shared:], second[shared:]
+        if prompt and not any(map(is_question, (*first, *second))):
+            asked = [*asked, {"role": "user", "content": prompt}]
+        prompt = asked
+    else:
+        chosen, rejected = _without(prompt, chosen), _without(prompt, rejected)
     return (
         {"prompt": prompt, "completion": chosen, **beside},
         {"prompt": prompt, "completion": rejected, **beside},
     )
+
+
+def _without(prompt: Any, answer: Any) -> Any:
+    """Return an answer without the messages of its prompt, which some data sets repeat in it."""
+    if not isinstance(prompt, list) or not isinstance(answer, list):
+        return answer
+    asked, messages = cast("list[Any]", prompt), cast("list[Any]", answer)
+    repeated = len(messages) > len(asked) and messages[: len(asked)] == asked
+    return messages[len(asked) :] if repeated else messages
 
 
 def conversation_of(record: Record, *, words: frozenset[str] = frozenset()) -> Conversation:
@@ -158,7 +174,7 @@ def conversation_of(record: Record, *, words: frozenset[str] = frozenset()) -> C
         turns = _with_system(record, turns_of(record["conversations"], words=words))
     elif _asks_by_messages(record):
         asked: list[Any] = record["prompt"]
-        answer = record["completion"]
+        answer = _without(asked, record["completion"])
         if isinstance(answer, str):
             answer = [{"role": ASSISTANT, "content": answer}]
         whole = turns_of([*asked, *answer], words=words)

@@ -104,6 +104,15 @@ def turns_of(value: Any, *, words: frozenset[str] = frozenset()) -> tuple[Turn, 
     return tuple(_turn(message, number, words) for number, message in enumerate(messages))
 
 
+def is_question(message: Any) -> bool:
+    """Return whether a raw message is one of the user."""
+    if not isinstance(message, dict):
+        return False
+    fields = cast("dict[str, Any]", message)
+    role = str(fields.get("role", fields.get("from")))
+    return _ROLES.get(role.lower()) == "user"
+
+
 def tools_of(record: Mapping[str, Any]) -> list[Any] | None:
     """Normalise `tools`, or OpenAI's older `functions`. Raises ValueError."""
     tools = record.get("tools")

@@ -110,7 +110,7 @@ def test_a_byte_order_mark_before_the_first_record_is_no_part_of_it(
         read_file(source, model)
 
 
-@pytest.mark.parametrize("name", ["images", "audio", "input_ids"])
+@pytest.mark.parametrize("name", ["images", "audio", "input_ids", "system_prompt"])
 def test_a_field_that_is_not_read_is_said(tmp_path: Path, name: str) -> None:
     model = write_tokenizer(tmp_path)
     record = {"text": "Two and two are four.", name: [1, 2]}

@@ -67,6 +67,7 @@ SAME: dict[str, dict[str, Any]] = {
     "Alpaca": {"instruction": "Two?", "input": None, "output": "four"},
     "a prompt and its completion": {"prompt": [USER], "completion": [ANSWER]},
     "JSON strings of both": {"prompt": json.dumps([USER]), "completion": json.dumps([ANSWER])},
+    "a completion that repeats its prompt": {"prompt": [USER], "completion": [USER, ANSWER]},
     "a completion of text": {"prompt": [USER], "completion": "four"},
     "flags that learn it": {"messages": [{**USER, "weight": 0}, {**ANSWER, "loss_mask": 1.0}]},
 }
@@ -237,6 +238,27 @@ def test_what_whole_conversations_share_is_their_prompt() -> None:
         known = conversation_of(side)
         assert known.messages == [USER, ANSWER, USER, end]
         assert [turn.learned for turn in known.turns] == [False, False, False, True]
+
+
+OTHER = {"role": "assistant", "content": "five"}
+SYSTEM = {"role": "system", "content": "Be brief."}
+
+
+@pytest.mark.parametrize(
+    ("pair", "before"),
+    [
+        ({"prompt": "Two?", "chosen": [ANSWER], "rejected": [OTHER]}, []),
+        ({"prompt": "Two?", "chosen": [SYSTEM, ANSWER], "rejected": [SYSTEM, OTHER]}, [SYSTEM]),
+        ({"prompt": "Two?", "chosen": [USER, ANSWER], "rejected": [USER, OTHER]}, []),
+        ({"prompt": [USER], "chosen": [USER, ANSWER], "rejected": [USER, OTHER]}, []),
+        ({"prompt": [USER], "chosen": [ANSWER], "rejected": [OTHER]}, []),
+    ],
+)
+def test_the_question_of_a_pair_comes_once(pair: dict[str, Any], before: list[Any]) -> None:
+    for side, end in zip(sides_of(normalized(pair)), (ANSWER, OTHER), strict=True):
+        known = conversation_of(side)
+        assert known.messages == [*before, USER, end]
+        assert [turn.learned for turn in known.turns] == [False] * len(before) + [False, True]
 
 
 JSON = st.recursive(
