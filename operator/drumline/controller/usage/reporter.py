@@ -79,7 +79,7 @@ class _Seen:
     """Figures of one observation, from which all statuses are made."""
 
     figures: Mapping[tuple[str, str], Json]
-    """By kind and name of the object."""
+    """Figures of each queue and pool, by kind and name."""
     below: Mapping[tuple[str, str], int]
     """GPUs that jobs with an override keep from other queues, by queue and job."""
     granted: Mapping[str, Queue]
@@ -87,9 +87,9 @@ class _Seen:
     percents: Mapping[str, int]
     """Step time in percent of the prediction, by pool."""
     votes: Mapping[str, PartVotes]
-    """By pool."""
+    """Votes of jobs about the parts of a step, by pool."""
     nodes: Mapping[str, Sequence[Node]]
-    """By pool."""
+    """Nodes by pool."""
     now: float
 
 
