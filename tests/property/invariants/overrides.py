@@ -20,7 +20,8 @@ def override_violations(*, written: Snapshot, applied: Snapshot, now: float) -> 
     used = Counter[tuple[str, str]]()
     for held in written.admitted:
         if not held.leaving:
-            used[held.pool, held.gang.queue] += held.gpus
+            gone = (held.gang.request_of(position).gpus for position in held.giving_up)
+            used[held.pool, held.gang.queue] += held.gpus - sum(gone)
     sums = Counter[tuple[str, str]]()
     for queue in applied.queues:
         for pool, quota in queue.nominal.items():
