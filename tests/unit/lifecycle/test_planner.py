@@ -8,6 +8,7 @@ import pytest
 
 from drumline.lifecycle.model.conditions import is_true
 from drumline.lifecycle.model.job import Job
+from drumline.lifecycle.model.timestamps import timestamp
 from drumline.lifecycle.model.verdict import Refusal, Schedulable, Unjudged
 from drumline.lifecycle.plan.acceptance import is_queued
 from drumline.lifecycle.plan.actions import (
@@ -200,6 +201,15 @@ def test_a_deleted_job_that_somebody_s_finalizer_holds_gives_its_nodes_back() ->
     assert planned(job, observed(*ready_pods(job))).actions == (
         DeleteGenerations(generations=(1,)),
     )
+    ends = [replace(pod, terminating=True) for pod in ready_pods(job)]
+    assert planned(job, observed(*ends)) == JobPlan()
+    assert planned(job, observed(expected_pods=frozenset({"llama-0-g1"}))) == JobPlan()
+    status = planned(job, observed()).status
+    assert status is not None
+    assert (status.assignment, status.phase) == (None, Phase.SUSPENDED)
+    assert planned(replace(job, status=status), observed()) == JobPlan()
+    over = replace(job, status=job.status.model_copy(update={"finished_at": timestamp(T0)}))
+    assert planned(over, observed()) == JobPlan()
 
 
 def test_restarts_in_place_are_counted_while_training_goes_on() -> None:

@@ -66,7 +66,7 @@ def _plan(job: Job, observed: Observed, *, now: float, epoch: int) -> JobPlan:
     if not is_ours(job):
         return JobPlan()
     if job.deleting:
-        return JobPlan(actions=tuple(delete_actions(observed.pods)))
+        return _plan_deleting(job, observed, now=now)
     if job.finished:
         return _plan_finished(job, observed, now=now)
     # Changes that do not depend on what the job does.
@@ -105,6 +105,15 @@ def _with_external_changes(job: Job, observed: Observed, *, now: float) -> Train
         broken_domain=observed.broken_domain,
         now=now,
     )
+
+
+def _plan_deleting(job: Job, observed: Observed, *, now: float) -> JobPlan:
+    """Delete the pods, then give the places back: a finalizer may hold the job for days."""
+    pods_are_gone = not observed.expected_pods and not any(pod.holds_node for pod in observed.pods)
+    if job.status.assignment is not None and not job.finished and pods_are_gone:
+        status = transitions.suspended(job, now=now, message="the job is being deleted")
+        return JobPlan(status=status)
+    return JobPlan(actions=tuple(delete_actions(observed.pods)))
 
 
 def _plan_finished(job: Job, observed: Observed, *, now: float) -> JobPlan:
