@@ -18,6 +18,7 @@ from drumline.lifecycle.plan.actions import (
     JobPlan,
 )
 from drumline.lifecycle.plan.planner import plan_job
+from drumline.lifecycle.transitions.disruption import nominated
 from drumline_api.conditions import ConditionType, Phase, Reason
 from drumline_contract import ExitCode, FaultClass, Incident, Progress
 from tests.builders import (
@@ -35,7 +36,7 @@ from tests.builders import (
     with_status,
 )
 from tests.texts import missing
-from tests.unit.lifecycle.planning import planned
+from tests.unit.lifecycle.planning import decided, planned
 
 TEMPLATE = {"image": "any:1", "command": ["true"]}
 
@@ -208,6 +209,9 @@ def test_a_deleted_job_that_somebody_s_finalizer_holds_gives_its_nodes_back() ->
     assert status is not None
     assert (status.assignment, status.phase) == (None, Phase.SUSPENDED)
     assert planned(replace(job, status=status), observed()) == JobPlan()
+    promised = nominated(a_job(), pool="h100", nodes=("n0",), reason="r", message="", now=T0)
+    waits = replace(job, status=promised)
+    assert decided(waits, observed()).nominated is None
     over = replace(job, status=job.status.model_copy(update={"finished_at": timestamp(T0)}))
     assert planned(over, observed()) == JobPlan()
 

@@ -27,6 +27,9 @@ def folder_of(job: Job) -> str | None:
     checkpoint = job.spec.checkpoint
     if checkpoint is None or job.finished or not is_ours(job):
         return None
+    # A finalizer may hold a deleted job for days. It has no pods once its places are given back.
+    if job.deleting and job.status.assignment is None:
+        return None
     path = checkpoint_path(checkpoint.path, name=job.name, uid=job.uid)
     top = checkpoint.bucket or f"claim:{job.namespace}/{checkpoint.claim_name}"
     return f"{top.rstrip('/')}/{normpath(path)}"

@@ -110,7 +110,8 @@ def _with_external_changes(job: Job, observed: Observed, *, now: float) -> Train
 def _plan_deleting(job: Job, observed: Observed, *, now: float) -> JobPlan:
     """Delete the pods, then give the places back: a finalizer may hold the job for days."""
     pods_are_gone = not observed.expected_pods and not any(pod.holds_node for pod in observed.pods)
-    if job.status.assignment is not None and not job.finished and pods_are_gone:
+    has_places = job.status.assignment is not None or job.status.nominated is not None
+    if has_places and not job.finished and pods_are_gone:
         status = transitions.suspended(job, now=now, message="the job is being deleted")
         return JobPlan(status=status)
     return JobPlan(actions=tuple(delete_actions(observed.pods)))

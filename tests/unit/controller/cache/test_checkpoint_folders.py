@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from drumline.controller.nodes.nodes import NodeCache
 from drumline.controller.state.cluster import ClusterCache
 from drumline.kube.views import TrainingJobView
 from drumline_scheduler import PredecessorState
-from tests.unit.controller.views import job_view
+from tests.unit.controller.views import assignment, job_view
 
 BEGAN = {"generation": 1, "phase": "Running"}
 ENDED = {"generation": 1, "phase": "Succeeded", "finishedAt": "2023-11-14T23:13:20Z"}
@@ -47,6 +48,19 @@ def test_a_suspended_job_that_trained_keeps_its_folder(state: ClusterCache) -> N
     state.on_job(None, job("first", suspend=True, status=BEGAN))
     state.on_job(None, job("second"))
     assert waits_for(state, "second") == ["team/first"]
+
+
+@pytest.mark.parametrize("has_places", [True, False])
+def test_a_deleted_job_that_a_finalizer_holds_keeps_its_folder_while_it_has_places(
+    state: ClusterCache, *, has_places: bool
+) -> None:
+    status = {**assignment("node-0"), "phase": "Running"} if has_places else BEGAN
+    first = job("first", status=status)
+    state.on_job(None, first)
+    state.on_job(None, job("second"))
+    deleted = replace(first, resource_version="2", deletion_time="2026-11-30T00:00:00Z")
+    state.on_job(first, deleted)
+    assert waits_for(state, "second") == (["team/first"] if has_places else [])
 
 
 def test_of_two_that_never_ran_the_older_one_has_it(state: ClusterCache) -> None:
