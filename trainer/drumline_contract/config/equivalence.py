@@ -38,6 +38,8 @@ def canonical(model: ModelConfig) -> ModelConfig:
         without_effect |= {*_OF_ROTARY}
     if model.query_divisor == model.features_per_head:
         without_effect.add("query_divisor")
+    if model.window_rope_theta == model.rope_theta and model.rope_scaling is None:
+        without_effect.add("window_rope_theta")
     for name in ("full_attention_every", "no_rope_every"):
         if getattr(model, name) > model.layers:
             without_effect.add(name)

@@ -1,6 +1,7 @@
 """Keys of a config.json that transformers does not read in a model type, and sections it prefers.
 
-A model that heeds them would compute something else in silence, so they are refused.
+A model that heeds them would compute something else in silence, so they are refused. Nor does an
+export have values that transformers cannot build.
 """
 
 from __future__ import annotations
@@ -9,10 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from transformers import AutoConfig
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM
 
-from drumline_contract.shapes.hugging_face import HuggingFaceError, to_ours
+from drumline_contract.config import ModelConfig
+from drumline_contract.config.rope import RopeScaling
+from drumline_contract.config.variants import Activation, AttentionBias, NormPlacement
+from drumline_contract.shapes.hugging_face import HuggingFaceError, kind_of, to_ours
+from drumline_trainer.models.build import build_on_meta
+from drumline_trainer.models.hugging_face import export_hugging_face
 from drumline_trainer.models.hugging_face.files import write_json
+from drumline_trainer.models.initialize import initialize
 
 SIZES: dict[str, Any] = {
     "vocab_size": 64,
@@ -149,3 +157,58 @@ def test_longrope_of_phi_must_be_the_same_in_both_sections() -> None:
     assert to_ours({**values, "rope_scaling": with_factor}) == to_ours(values)
     with pytest.raises(HuggingFaceError, match="describe different rotations"):
         to_ours({**values, "rope_scaling": {**longrope, "long_factor": [3.0] * 4}})
+
+
+TINY: dict[str, Any] = {
+    "vocab_size": 64,
+    "layers": 4,
+    "hidden_size": 32,
+    "ffn_size": 48,
+    "heads": 4,
+    "kv_heads": 2,
+    "max_positions": 64,
+}
+AROUND: dict[str, Any] = {
+    "norm_placement": NormPlacement.AROUND,
+    "activation": Activation.GELU_TANH,
+    "scaled_embedding": True,
+}
+WINDOWS = {"sliding_window": 8, "full_attention_every": 2}
+SINKS: dict[str, Any] = {
+    "attention_sinks": True,
+    "expert_bias": True,
+    "activation": Activation.CLAMPED_SWIGLU,
+    "attention_bias": AttentionBias.ALL,
+    "experts": 4,
+    "experts_per_token": 2,
+}
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    ("kind", "changed"),
+    [
+        ("gemma2", AROUND),
+        ("gemma3_text", {**AROUND, "query_key_norm": True}),
+        ("gemma3_text", {**AROUND, **WINDOWS, "query_key_norm": True}),
+        ("gpt_oss", SINKS),
+    ],
+    ids=["gemma 2", "gemma 3", "gemma 3 with one base", "sinks"],
+)
+def test_a_model_without_windows_or_their_base_is_loaded_by_transformers(
+    kind: str, changed: dict[str, Any], tmp_path: Path
+) -> None:
+    config = ModelConfig(**TINY, **changed)
+    ours = build_on_meta(config).to_empty(device="cpu")
+    initialize(ours, seed=1)
+    export_hugging_face(dict(ours.named_parameters()), config, tmp_path)
+    assert kind_of(config).model_type == kind
+    tokens_BS = torch.arange(40).reshape(2, 20)
+    loaded = AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32)
+    torch.testing.assert_close(ours(tokens_BS), loaded(tokens_BS).logits, rtol=1e-4, atol=1e-5)
+
+
+def test_one_base_of_rotary_positions_is_none_of_gemma_3_where_it_is_scaled() -> None:
+    changed = {**AROUND, **WINDOWS, "query_key_norm": True, "rope_scaling": RopeScaling(factor=8.0)}
+    with pytest.raises(HuggingFaceError, match="has no layout there"):
+        kind_of(ModelConfig(**TINY, **changed))

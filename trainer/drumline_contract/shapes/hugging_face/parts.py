@@ -162,7 +162,9 @@ def alternating(*, every: int, missing: int = 4096, has_pattern: bool = False) -
         return layers_with_window(raw, raw.get("sliding_window", missing), every=pattern)
 
     def write(config: ModelConfig) -> dict[str, Any]:
-        return {"sliding_window": config.sliding_window, "layer_types": layer_types(config)}
+        # transformers makes a mask of windows also for a model without them, from a number.
+        size = config.sliding_window or config.max_positions
+        return {"sliding_window": size, "layer_types": layer_types(config)}
 
     keys = {"sliding_window", "sliding_window_pattern", "layer_types"}
     return Part(keys=frozenset(keys), read=read, write=write)

@@ -176,7 +176,8 @@ def _read_of_gemma_3(raw: Raw) -> dict[str, Any]:
 def _write_of_gemma_3(config: ModelConfig) -> dict[str, Any]:
     return {
         "rope_theta": config.rope_theta,
-        "rope_local_base_freq": config.window_rope_theta,
+        # transformers cannot build a null base.
+        "rope_local_base_freq": config.window_rope_theta or config.rope_theta,
         **_write_scaling(config.rope_scaling),
     }
 

@@ -181,6 +181,9 @@ def _to_ours(raw: Raw, kind: Kind) -> ModelConfig:
         values["kv_heads"] = values["heads"]
         if values["ffn_size"] is None and isinstance(values["hidden_size"], int):
             values["ffn_size"] = 4 * values["hidden_size"]
+    # A base of layers with a window is of no effect where no layer has one.
+    if values.get("sliding_window") is None:
+        values.pop("window_rope_theta", None)
     # Phase 3: our own checks, with the error in the file's words.
     try:
         model = decode(ModelConfig, values, path="")
