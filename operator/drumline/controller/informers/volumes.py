@@ -113,7 +113,9 @@ class VolumeCache:
         before = None
         if old is not None:
             before = self._claims.pop((old.namespace, old.name), None)
-            self._claim_of.pop(old.volume, None)
+            # A whole list may show the next claim of the volume before this one.
+            if self._claim_of.get(old.volume) == (old.namespace, old.name):
+                del self._claim_of[old.volume]
             self._claims_in[old.namespace] -= before is not None
             for claims in (self._special, self._unready):
                 claims.discard((old.namespace, old.name))

@@ -102,7 +102,9 @@ class DeviceCache:
         # Phase 1: replace the claim and its holders.
         key = Key(view.namespace, view.name)
         for device in old.devices if old is not None else ():
-            self._holders.pop(device, None)
+            # A whole list may show the next holder of the device before this claim.
+            if _key_of(self._holders.get(device)) == key:
+                del self._holders[device]
         self._claims.pop(key, None)
         if new is not None:
             self._claims[key] = new
@@ -178,8 +180,7 @@ class DeviceCache:
         return msgspec.structs.replace(pod, requests=requests)
 
     def _claim_with(self, device: DeviceName) -> Key | None:
-        holder = self._holders.get(device)
-        return None if holder is None else Key(holder.namespace, holder.name)
+        return _key_of(self._holders.get(device))
 
     def free_channels(self, node: str) -> list[DeviceName]:
         """Return the channels of a node that no claim holds."""
@@ -281,6 +282,10 @@ class DeviceCache:
     def _with_taints(self, name: DeviceName, view: DeviceView) -> _Published:
         rules = (rule.taint for rule in self._taint_rules.values() if rule.matches(name))
         return _Published(name, view, (*view.taints, *rules))
+
+
+def _key_of(claim: ResourceClaimView | None) -> Key | None:
+    return None if claim is None else Key(claim.namespace, claim.name)
 
 
 def _is_usable(device: _Published) -> bool:

@@ -146,6 +146,14 @@ def test_devices_of_others_are_not_there_and_those_of_our_pods_are_used() -> Non
     assert free(cache) == ["a", "c", "d"]
 
 
+def test_a_list_that_shows_the_next_holder_before_the_last_one_frees_no_device() -> None:
+    cache, before = filled(a_slice(gpu_0={}, gpu_1={})), a_claim("z", "gpu-0", extended=False)
+    cache.on_claim(None, before)
+    cache.on_claim(None, a_claim("a", "gpu-0", extended=False))
+    cache.on_claim(before, a_claim("z", extended=False))
+    assert (free(cache), usable(cache)) == (["gpu-1"], 1)
+
+
 @pytest.mark.parametrize(
     ("owner", "requests", "there"),
     [

@@ -152,6 +152,21 @@ def test_the_places_of_a_job_attach_its_volumes_before_its_pods_do() -> None:
     assert attached() == frozenset()
 
 
+def test_a_list_that_shows_the_next_claim_of_a_volume_first_keeps_it() -> None:
+    state = ClusterCache(nodes=NodeCache(clock=lambda: 0.0))
+    volume = structs.replace(VOLUME, affinity=(), driver="disks", handle="h")
+    state.volumes.csi.on_node(None, CsiNodeView(name="node-0", limits=(("disks", 1),)))
+    before = structs.replace(BOUND, name="z")
+    state.volumes.on_claim(None, before)
+    state.volumes.on_claim(None, BOUND)
+    state.volumes.on_claim(before, structs.replace(before, volume=""))
+    pod = structs.replace(pod_view(), namespace=JOB.namespace, claims=("data",))
+    state.volumes.on_pod(None, pod)
+    state.volumes.take_changed()
+    state.volumes.on_volume(None, volume)
+    assert state.volumes.take_changed() == {"node-0"}
+
+
 ALONE = structs.replace(BOUND, sharing=Sharing.ONE_NODE)
 
 
