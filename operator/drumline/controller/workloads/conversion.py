@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import chain, islice, repeat
-from typing import Annotated
+from os.path import commonprefix
+from typing import Annotated, Final
 
 import msgspec
 
@@ -41,6 +42,10 @@ from drumline_scheduler.model import (
     ObstacleKind,
     VolumeReach,
 )
+
+
+PREFIX_FROM: Final = 256
+"""Number of nodes above which the annotation stores their common prefix once."""
 
 
 def namespace_obstacle(namespace: str) -> Obstacle:
@@ -175,7 +180,32 @@ class PlacesFound(msgspec.Struct, frozen=True, omit_defaults=True):
         return tuple(islice(chain.from_iterable(each), most))
 
 
-_places_decoder = msgspec.json.Decoder(dict[str, PlacesFound])
+class _WrittenPlaces(PlacesFound, frozen=True, omit_defaults=True):
+    """Places as the annotation stores them.
+
+    An object has at most 256 KiB of annotations, so many names are stored without their prefix.
+    """
+
+    # No node has a longer name, and each name gets the prefix when it is read.
+    prefix: Annotated[str, msgspec.Meta(max_length=253)] = ""
+
+    @classmethod
+    def of(cls, places: PlacesFound) -> PlacesFound:
+        """Return the places, with the common prefix of their nodes apart if they are many."""
+        names = places.nodes if len(places.nodes) > PREFIX_FROM else ()
+        prefix = commonprefix([*names])
+        if not prefix:
+            return places
+        nodes = {name.removeprefix(prefix): count for name, count in places.nodes.items()}
+        return cls(pool=places.pool, nodes=nodes, selected=places.selected, prefix=prefix)
+
+    def read(self) -> PlacesFound:
+        """Return the places with the full names of their nodes."""
+        nodes = {self.prefix + rest: count for rest, count in self.nodes.items()}
+        return PlacesFound(pool=self.pool, nodes=nodes, selected=self.selected)
+
+
+_places_decoder = msgspec.json.Decoder(dict[str, _WrittenPlaces])
 
 
 def gangs_of(workload: ForeignWorkload, *, terms: GangTerms) -> dict[str, Gang]:
@@ -266,13 +296,14 @@ def held_places(
 
 def places_text(places: Mapping[str, PlacesFound]) -> str:
     """Return the annotation of an admitted workload."""
-    return msgspec.json.encode(places, order="deterministic").decode()
+    written = {name: _WrittenPlaces.of(each) for name, each in places.items()}
+    return msgspec.json.encode(written, order="deterministic").decode()
 
 
 def places_in(text: str) -> dict[str, PlacesFound]:
     """Return the places of a workload's annotation by shape. Empty if it cannot be read."""
     try:
-        return _places_decoder.decode(text)
+        return {name: each.read() for name, each in _places_decoder.decode(text).items()}
     except (msgspec.MsgspecError, RecursionError):
         return {}
 

@@ -151,7 +151,7 @@ class ForeignEvictions:
             )
         except NotLeader:
             raise
-        except KubeError as error:
+        except (KubeError, codec.Undecodable) as error:
             return [str(error)] * len(groups)
         return [why or refused for why, refused in zip(exceeded, rehearsed, strict=True)]
 

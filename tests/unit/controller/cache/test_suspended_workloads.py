@@ -10,7 +10,12 @@ import pytest
 from msgspec import structs
 
 from drumline.controller.state.cluster import ClusterCache
-from drumline.controller.workloads.conversion import PlacesFound
+from drumline.controller.workloads.conversion import (
+    PREFIX_FROM,
+    PlacesFound,
+    places_in,
+    places_text,
+)
 from drumline.controller.workloads.resumed import resumed, suspended_again
 from drumline.controller.workloads.workloads import PlacedWorkload
 from drumline.kube.kinds import JOB_SETS, JOBS
@@ -487,3 +492,18 @@ def test_nobody_s_pod_has_the_workload_of_others_suspended_or_ends_with_it(
     assert workloads(state).resumed_with("evil") is None
     assert workloads(state).ends_at(of_set("worker", "job-of-set")) == NOW + 300
     assert workloads(state).ends_at(made) is None
+
+
+@pytest.mark.parametrize("nodes", [1, PREFIX_FROM, MAX_PODS])
+def test_the_places_of_the_largest_workload_fit_in_an_annotation(nodes: int) -> None:
+    """The API server takes 262,144 bytes of annotations for each object."""
+    names = (f"gke-training-cluster-h100-pool-a1b2c3d4-{number:05}" for number in range(nodes))
+    places = {"": PlacesFound(pool="h100", nodes=dict.fromkeys(names, 1))}
+    text = places_text(places)
+    assert len(text) < 200_000
+    assert places_in(text) == places
+
+
+def test_a_prefix_that_no_node_can_have_is_not_read() -> None:
+    text = places_text({"": PlacesFound(pool="h100", nodes={"a": 1})})
+    assert places_in(text.replace('"pool"', f'"prefix":"{"x" * 254}","pool"')) == {}

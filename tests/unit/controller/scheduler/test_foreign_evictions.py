@@ -302,3 +302,10 @@ async def test_a_group_of_which_one_pod_may_not_be_evicted_stays_whole(site: Sit
     assert not await site.evictions.evict(for_group(site, "r-0", "r-1"), now=NOW)
     assert site.asked == []
     assert site.stay.keys() == {"uid-r-0", "uid-r-1"}
+
+
+async def test_a_budget_that_cannot_be_read_lets_no_group_go(site: Site) -> None:
+    site.budgets = [a_budget(allowed=3) | {"status": {"disruptionsAllowed": "many"}}]
+    assert not await site.evictions.evict(for_group(site, "r-0", "r-1"), now=NOW)
+    assert site.asked == []
+    assert site.stay.keys() == {"uid-chat", "uid-r-0", "uid-r-1"}
