@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import chain, islice, repeat
-from os.path import commonprefix
 from typing import Annotated, Final
 
 import msgspec
@@ -31,6 +30,7 @@ from drumline.kube.kinds import Resource
 from drumline.kube.views import ExpressionView, PlacementView
 from drumline.kube.workload_views import JobsView, WorkloadView
 from drumline.kube.workloads import MAX_PODS
+from drumline.lifecycle.model.members import pool_nodes
 from drumline_api.base import LABEL_QUEUE
 from drumline_api.gpupool import GpuPoolSpec
 from drumline_api.trainingqueue import TrainingQueueSpec
@@ -42,7 +42,6 @@ from drumline_scheduler.model import (
     ObstacleKind,
     VolumeReach,
 )
-
 
 PREFIX_FROM: Final = 256
 """Number of nodes above which the annotation stores their common prefix once."""
@@ -183,7 +182,7 @@ class PlacesFound(msgspec.Struct, frozen=True, omit_defaults=True):
 class _WrittenPlaces(PlacesFound, frozen=True, omit_defaults=True):
     """Places as the annotation stores them.
 
-    An object has at most 256 KiB of annotations, so many names are stored without their prefix.
+    An object has at most 256 KiB of annotations. A large workload stores the prefix of names once.
     """
 
     # No node has a longer name, and each name gets the prefix when it is read.
@@ -192,10 +191,9 @@ class _WrittenPlaces(PlacesFound, frozen=True, omit_defaults=True):
     @classmethod
     def of(cls, places: PlacesFound) -> PlacesFound:
         """Return the places, with the common prefix of their nodes apart if they are many."""
-        names = places.nodes if len(places.nodes) > PREFIX_FROM else ()
-        prefix = commonprefix([*names])
-        if not prefix:
+        if len(places.nodes) <= PREFIX_FROM:
             return places
+        prefix = pool_nodes(places.pool, [*places.nodes]).prefix
         nodes = {name.removeprefix(prefix): count for name, count in places.nodes.items()}
         return cls(pool=places.pool, nodes=nodes, selected=places.selected, prefix=prefix)
 
