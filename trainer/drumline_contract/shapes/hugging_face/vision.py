@@ -27,6 +27,8 @@ _SCALING: Final[dict[str, Any]] = {
     "image_std": 0.5,
 }
 """Pixels of 0 to 255 become -1 to 1, as `models.vit` does it; and what a missing key means."""
+_OTHER_PIXELS: Final = ("do_flip_channel_order", "do_grayscale", "offset")
+"""Switches of some processors that change channels or the scale of pixels."""
 
 
 def _read_shape(raw: Raw) -> dict[str, Any]:
@@ -168,6 +170,11 @@ def check_image_processor(values: Raw, model: ModelConfig) -> None:
                 f"{IMAGE_PROCESSOR_FILE}: {key} is {there!r}; only {expected!r} can be imported, as"
                 " pixels are scaled to -1 to 1 here"
             )
+    if changing := next((key for key in _OTHER_PIXELS if values.get(key)), None):
+        raise HuggingFaceError(
+            f"{IMAGE_PROCESSOR_FILE}: {changing} is {values[changing]!r}; only False can be"
+            " imported, as pixels are red, green and blue from -1 to 1 here"
+        )
     # The crop decides the final size.
     cropped = bool(values.get("do_center_crop")) and "crop_size" in values
     key = "crop_size" if cropped else "size"

@@ -19,6 +19,7 @@ _TOKENS_FILE: Final = "special_tokens_map.json"
 _ADDED: Final = "added_tokens_decoder"
 _ADDED_FILE: Final = "added_tokens.json"
 _GENERATION_FILES: Final = ("generation_config.json", "config.json")
+_MOST_TOKENS: Final = 1 << 31
 MOST_TEMPLATE_BYTES: Final = 16 << 20
 
 
@@ -150,7 +151,8 @@ def stop_numbers_of(folder: AnyPath) -> tuple[int, ...]:
     for name in _GENERATION_FILES:
         listed = _object(folder / name).get("eos_token_id")
         for number in cast("Iterable[Any]", listed if isinstance(listed, list) else [listed]):
-            if isinstance(number, int) and number not in values:
+            # some write -1 for none
+            if type(number) is int and 0 <= number < _MOST_TOKENS and number not in values:
                 values.append(number)
     return tuple(values)
 
@@ -198,6 +200,7 @@ def _object(path: AnyPath) -> dict[str, Any]:
         return {}
     try:
         values = json.loads(_read(path, field="model_from"))
+        json.dumps(values, ensure_ascii=False).encode()  # half of a surrogate pair is no text
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"model_from: {path}: {error}") from error
     if not isinstance(values, dict):

@@ -10,7 +10,7 @@ import pytest
 from tokenizers import Tokenizer
 
 from drumline_contract.config import ConfigError
-from drumline_trainer.data.records.template_files import special_tokens_of
+from drumline_trainer.data.records.template_files import special_tokens_of, stop_numbers_of
 from tests.unit.trainer.data.records.test_shapes import library_of, tokens_of
 from tests.unit.trainer.data.records.test_tokens import read, read_file
 from tests.unit.trainer.data.records.tokenizers_by_shape import write_tokenizer
@@ -79,6 +79,20 @@ def test_tokens_of_the_older_file_are_added(tmp_path: Path) -> None:
 def test_a_template_has_the_tokens_that_transformers_5_writes(tmp_path: Path) -> None:
     model = write_tokenizer(tmp_path, model_specific_special_tokens={"call_token": "he"})
     assert "he" in special_tokens_of(model).values()
+
+
+def test_half_of_a_surrogate_pair_in_a_token_is_refused(tmp_path: Path) -> None:
+    model = write_tokenizer(tmp_path, bos_token="\ud800")  # noqa: S106 - a token of text
+    with pytest.raises(ConfigError, match=r"tokenizer_config\.json.*surrogates not allowed"):
+        read(model, [{"text": TEXT}])
+
+
+@pytest.mark.parametrize("number", [-1, 1 << 40, True, "1", None])
+def test_a_stop_that_is_no_number_of_a_token_is_none(tmp_path: Path, number: Any) -> None:
+    model = write_tokenizer(tmp_path)
+    (model / "generation_config.json").write_text(json.dumps({"eos_token_id": [number, 3]}))
+    assert stop_numbers_of(model) == (3,)
+    assert tokens_of(read(model, [{"text": TEXT}])) == [compared(model)]
 
 
 def test_merges_are_not_left_out_at_random(tmp_path: Path) -> None:
