@@ -20,13 +20,9 @@ from drumline.kube.pod_requests import bounded_requests, channel_claim, with_def
 from drumline.kube.quantity import amount, is_quantity
 from drumline.kube.readable_parts import readable_parts
 from drumline.kube.views import (
-    ClaimView,
     ConditionView,
     ContainerView,
-    CsiDriverView,
-    CsiNodeView,
     EventView,
-    ExpressionView,
     Key,
     NamespaceView,
     NodeView,
@@ -35,12 +31,8 @@ from drumline.kube.views import (
     PodView,
     PriorityClassView,
     RuntimeClassView,
-    Sharing,
-    StorageClassView,
     TrainingJobView,
-    VolumeView,
 )
-from drumline.kube.volume_terms import MAX_TERMS, volume_terms
 from drumline_api.base import (
     ANNOTATION_ADMITTED,
     ANNOTATION_NODE,
@@ -63,7 +55,7 @@ from drumline_api.base import (
     LABEL_WORKLOAD,
     LABEL_WORKLOAD_PART,
 )
-from drumline_api.objects import builtin, storage
+from drumline_api.objects import builtin
 from drumline_api.objects.base import Metadata, ObjectPart, OwnerReference
 from drumline_api.overrides import MAX_BYTES, Overrides
 from drumline_contract import plain, plain_lines
@@ -87,8 +79,6 @@ _POD_TEXTS: Final = frozenset(
     }
 )
 """Labels and annotations of pods that are kept. A tenant may write any others with our prefix."""
-_MAX_DRIVERS: Final = 64
-_MAX_HANDLE_CHARS: Final = 256
 # Karpenter writes it on a node whose claim has a termination grace period.
 _END_OF_NODE: Final = "karpenter.sh/nodeclaim-termination-timestamp"
 T = TypeVar("T")
@@ -154,7 +144,7 @@ class _TrainingJobDocument(ObjectPart, frozen=True):
     status: msgspec.Raw = msgspec.Raw(b"{}")
 
 
-def _decoder(kind: type[S], view: Callable[[S], T]) -> Callable[[bytes | msgspec.Raw], T]:
+def decoder_of(kind: type[S], view: Callable[[S], T]) -> Callable[[bytes | msgspec.Raw], T]:
     """Return the function that decodes one object of a kind; it raises Undecodable."""
     decode = msgspec.json.Decoder(kind).decode
 
@@ -173,7 +163,7 @@ def _decoder(kind: type[S], view: Callable[[S], T]) -> Callable[[bytes | msgspec
     return decoded_view
 
 
-def _decoder_in_part(kind: type[S], view: Callable[[S], T]) -> Callable[[bytes | msgspec.Raw], T]:
+def decoder_in_part(kind: type[S], view: Callable[[S], T]) -> Callable[[bytes | msgspec.Raw], T]:
     """Return the function that decodes what can be read; it raises Undecodable without a name."""
 
     def decoded_view(raw: bytes | msgspec.Raw) -> T:
@@ -424,84 +414,6 @@ def _trainer(raw: msgspec.Raw, *, dropped_bytes: int) -> dict[str, Any] | None:
     return trainer
 
 
-_DEFAULT_CLASS: Final = (
-    "storageclass.kubernetes.io/is-default-class",
-    "storageclass.beta.kubernetes.io/is-default-class",
-)
-
-
-def _storage_class_view(stored: storage.StorageClass) -> StorageClassView:
-    metadata = stored.metadata
-    return StorageClassView(
-        name=metadata.name,
-        uid=metadata.uid,
-        resource_version=metadata.resource_version,
-        provisioner=stored.provisioner,
-        # An unset mode means Immediate, the server's default.
-        binding_mode=stored.volume_binding_mode or "Immediate",
-        is_default=any((metadata.annotations or {}).get(key) == "true" for key in _DEFAULT_CLASS),
-        creation_time=metadata.creation_timestamp or "",
-        topologies=tuple(
-            tuple(
-                ExpressionView(key=label.key, operator="In", values=tuple(label.values or ()))
-                for label in term.match_label_expressions or ()
-            )
-            # More terms than this are of no practical use. Each one costs a pass over all nodes.
-            for term in (stored.allowed_topologies or ())[:MAX_TERMS]
-        ),
-    )
-
-
-def _volume_view(stored: storage.PersistentVolume) -> VolumeView:
-    metadata, spec, csi = stored.metadata, stored.spec, stored.spec.csi
-    unattached = (
-        *(spec.azure_file, spec.cephfs, spec.glusterfs),
-        *(spec.host_path, spec.local, spec.nfs),
-    )
-    return VolumeView(
-        name=metadata.name,
-        uid=metadata.uid,
-        resource_version=metadata.resource_version,
-        affinity=volume_terms(stored),
-        driver=sys.intern(csi.driver) if csi is not None else "",
-        handle=csi.volume_handle[:_MAX_HANDLE_CHARS] if csi is not None else "",
-        unattached=any(source is not None for source in unattached),
-    )
-
-
-def _volume_in_part(stored: storage.PersistentVolume) -> VolumeView:
-    return structs.replace(_volume_view(stored), unread=True)
-
-
-def _csi_node_view(stored: storage.CsiNode) -> CsiNodeView:
-    metadata, drivers = stored.metadata, (stored.spec.drivers or ())[:_MAX_DRIVERS]
-    return CsiNodeView(
-        name=metadata.name,
-        uid=metadata.uid,
-        resource_version=metadata.resource_version,
-        limits=tuple(
-            (sys.intern(driver.name), driver.allocatable.count)
-            for driver in drivers
-            # A driver without a count can attach any number.
-            if driver.allocatable is not None and driver.allocatable.count is not None
-        ),
-        topology=tuple(
-            (sys.intern(driver.name), tuple(map(sys.intern, driver.topology_keys or ())))
-            for driver in drivers
-        ),
-    )
-
-
-def _csi_driver_view(stored: storage.CsiDriverObject) -> CsiDriverView:
-    metadata = stored.metadata
-    return CsiDriverView(
-        name=metadata.name,
-        uid=metadata.uid,
-        resource_version=metadata.resource_version,
-        attaches=stored.spec.attach_required is not False,
-    )
-
-
 def _runtime_class_view(stored: builtin.RuntimeClass) -> RuntimeClassView:
     metadata, overhead, scheduling = stored.metadata, stored.overhead, stored.scheduling
     amounts = (overhead.pod_fixed or {}) if overhead is not None else {}
@@ -516,39 +428,6 @@ def _runtime_class_view(stored: builtin.RuntimeClass) -> RuntimeClassView:
         node_selector=tuple(sorted(selector.items())),
         tolerations=tuple(tolerations),
     )
-
-
-_SHARING: Final[Mapping[tuple[str, ...], Sharing]] = {
-    ("ReadWriteOnce",): Sharing.ONE_NODE,
-    ("ReadWriteOncePod",): Sharing.ONE_POD,
-}
-"""Claims with more access modes than one are shared by one of the others."""
-
-
-def _claim_view(stored: storage.PersistentVolumeClaim) -> ClaimView:
-    metadata, spec = stored.metadata, stored.spec
-    # A bound claim has the modes of its volume, which may be more than it requested.
-    modes = stored.status.access_modes or spec.access_modes or ()
-    # Only a manifest that nobody applied has no phase.
-    phase = stored.status.phase or ("Bound" if spec.volume_name else "Pending")
-    selected = (metadata.annotations or {}).get(ANNOTATION_SELECTED_NODE, "")
-    return ClaimView(
-        namespace=sys.intern(metadata.namespace),
-        name=metadata.name,
-        uid=metadata.uid,
-        resource_version=metadata.resource_version,
-        volume=spec.volume_name or "",
-        storage_class=sys.intern(spec.storage_class_name or ""),
-        names_class=spec.storage_class_name is not None,
-        bound=phase == "Bound",
-        deleting=bool(metadata.deletion_timestamp),
-        selected_node="" if spec.volume_name else sys.intern(selected),
-        sharing=_SHARING.get(tuple(modes), Sharing.ANY),
-    )
-
-
-def _claim_in_part(stored: storage.PersistentVolumeClaim) -> ClaimView:
-    return structs.replace(_claim_view(stored), unread=True)
 
 
 def _event_view(stored: builtin.StoredEvent) -> EventView:
@@ -614,27 +493,20 @@ def _metadata_of(document: builtin.Identity) -> Metadata:
     return document.metadata
 
 
-pod = _decoder(builtin.PlacedPod, _pod_view)
-pod_manifest = _decoder(builtin.PlacedPod, _pod_manifest_view)
+pod = decoder_of(builtin.PlacedPod, _pod_view)
+pod_manifest = decoder_of(builtin.PlacedPod, _pod_manifest_view)
 """A pod that no API server may have stored, with the server's default requests."""
-node = _decoder(builtin.Node, _node_view)
-namespace = _decoder(builtin.Namespace, _namespace_view)
-priority_class = _decoder(builtin.PriorityClass, _priority_class_view)
-storage_class = _decoder(storage.StorageClass, _storage_class_view)
-runtime_class = _decoder(builtin.RuntimeClass, _runtime_class_view)
-csi_node = _decoder(storage.CsiNode, _csi_node_view)
-csi_driver = _decoder(storage.CsiDriverObject, _csi_driver_view)
-persistent_volume = _decoder(storage.PersistentVolume, _volume_view)
-persistent_volume_claim = _decoder(storage.PersistentVolumeClaim, _claim_view)
-event = _decoder(builtin.StoredEvent, _event_view)
-custom_object = _decoder(_Custom, _object_view)
+node = decoder_of(builtin.Node, _node_view)
+namespace = decoder_of(builtin.Namespace, _namespace_view)
+priority_class = decoder_of(builtin.PriorityClass, _priority_class_view)
+runtime_class = decoder_of(builtin.RuntimeClass, _runtime_class_view)
+event = decoder_of(builtin.StoredEvent, _event_view)
+custom_object = decoder_of(_Custom, _object_view)
 """Spec and status are plain JSON."""
-training_job = _decoder(_TrainingJobDocument, _training_job_view)
+training_job = decoder_of(_TrainingJobDocument, _training_job_view)
 """Overrides over their limit are not kept. `spec_of` and `status_of` can decode every view."""
-pod_in_part = _decoder_in_part(builtin.PlacedPod, _pod_in_part)
+pod_in_part = decoder_in_part(builtin.PlacedPod, _pod_in_part)
 """A pod that `pod` rejects."""
-node_in_part = _decoder_in_part(builtin.Node, _node_in_part)
-persistent_volume_in_part = _decoder_in_part(storage.PersistentVolume, _volume_in_part)
-persistent_volume_claim_in_part = _decoder_in_part(storage.PersistentVolumeClaim, _claim_in_part)
-identity = _decoder(builtin.Identity, _metadata_of)
+node_in_part = decoder_in_part(builtin.Node, _node_in_part)
+identity = decoder_of(builtin.Identity, _metadata_of)
 """The metadata of a document that its own decoder may reject."""

@@ -22,7 +22,7 @@ from drumline.controller.nodes.health_signals import health_of, set_standings, s
 from drumline.controller.nodes.nodes import NodeCache
 from drumline.controller.state.cluster import ClusterCache
 from drumline.controller.state.snapshots import SnapshotBuilder
-from drumline.kube import codec, workloads
+from drumline.kube import codec, storage_codec, workloads
 from drumline.kube.device_codec import device_slice, device_taint_rule, resource_claim
 from drumline.kube.kinds import (
     DEVICE_TAINT_RULES,
@@ -470,19 +470,19 @@ def _priority_class(state: ClusterCache, manifest: ManifestDocument) -> None:
 
 
 def _volume(state: ClusterCache, manifest: ManifestDocument) -> None:
-    state.volumes.on_volume(None, _decoded(manifest, codec.persistent_volume))
+    state.volumes.on_volume(None, _decoded(manifest, storage_codec.persistent_volume))
 
 
 def _volume_claim(state: ClusterCache, manifest: ManifestDocument) -> None:
-    state.volumes.on_claim(None, _decoded(manifest, codec.persistent_volume_claim))
+    state.volumes.on_claim(None, _decoded(manifest, storage_codec.persistent_volume_claim))
 
 
 def _csi_node(state: ClusterCache, manifest: ManifestDocument) -> None:
-    state.volumes.csi.on_node(None, _decoded(manifest, codec.csi_node))
+    state.volumes.csi.on_node(None, _decoded(manifest, storage_codec.csi_node))
 
 
 def _csi_driver(state: ClusterCache, manifest: ManifestDocument) -> None:
-    state.volumes.csi.on_driver(None, _decoded(manifest, codec.csi_driver))
+    state.volumes.csi.on_driver(None, _decoded(manifest, storage_codec.csi_driver))
 
 
 def _runtime_class(state: ClusterCache, manifest: ManifestDocument) -> None:
@@ -490,7 +490,7 @@ def _runtime_class(state: ClusterCache, manifest: ManifestDocument) -> None:
 
 
 def _storage_class(state: ClusterCache, manifest: ManifestDocument) -> None:
-    state.volumes.on_storage_class(None, _decoded(manifest, codec.storage_class))
+    state.volumes.on_storage_class(None, _decoded(manifest, storage_codec.storage_class))
 
 
 _WORKLOADS: Final[Mapping[str, tuple[Resource, Callable[[bytes], WorkloadView]]]] = {

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from drumline.kube import codec
+from drumline.kube import codec, storage_codec
 from drumline.kube.placement import MAX_CONDITIONS, MAX_VALUES
 from drumline.kube.pod_requests import MOST_RESOURCES
 from drumline.kube.views import (
@@ -469,9 +469,14 @@ def test_the_limits_of_the_csi_drivers_of_a_node() -> None:
         {"name": "none.example.com", "nodeID": "n", "allocatable": {}},
         {"name": "zero.example.com", "nodeID": "n", "allocatable": {"count": 0}},
     ]
-    limits = codec.csi_node(_raw({"metadata": _metadata(), "spec": {"drivers": drivers}})).limits
+    limits = storage_codec.csi_node(
+        _raw({"metadata": _metadata(), "spec": {"drivers": drivers}})
+    ).limits
     assert limits == (("disks.example.com", 25), ("zero.example.com", 0))
-    assert codec.csi_node(_raw({"metadata": _metadata(), "spec": {"drivers": None}})).limits == ()
+    assert (
+        storage_codec.csi_node(_raw({"metadata": _metadata(), "spec": {"drivers": None}})).limits
+        == ()
+    )
 
 
 def test_the_labels_of_the_topology_of_each_driver_of_a_node() -> None:
@@ -479,7 +484,7 @@ def test_the_labels_of_the_topology_of_each_driver_of_a_node() -> None:
         {"name": "disks.example.com", "nodeID": "n", "topologyKeys": ["disks/zone"]},
         {"name": "files.example.com", "nodeID": "n", "topologyKeys": None},
     ]
-    view = codec.csi_node(_raw({"metadata": _metadata(), "spec": {"drivers": drivers}}))
+    view = storage_codec.csi_node(_raw({"metadata": _metadata(), "spec": {"drivers": drivers}}))
     assert view.topology == (("disks.example.com", ("disks/zone",)), ("files.example.com", ()))
 
 
@@ -490,7 +495,9 @@ def test_the_labels_of_the_topology_of_each_driver_of_a_node() -> None:
 def test_a_csi_driver_attaches_its_volumes_unless_it_says_otherwise(
     spec: dict[str, Any], attaches: bool
 ) -> None:
-    assert codec.csi_driver(_raw({"metadata": _metadata(), "spec": spec})).attaches == attaches
+    assert (
+        storage_codec.csi_driver(_raw({"metadata": _metadata(), "spec": spec})).attaches == attaches
+    )
 
 
 @pytest.mark.parametrize(
@@ -509,12 +516,12 @@ def test_a_claim_has_the_access_modes_of_its_volume(
     spec: dict[str, Any], status: dict[str, Any], sharing: str, bound: bool
 ) -> None:
     claim = {"metadata": _metadata(), "spec": spec, "status": status}
-    view = codec.persistent_volume_claim(_raw(claim))
+    view = storage_codec.persistent_volume_claim(_raw(claim))
     assert (view.sharing, view.bound) == (sharing, bound)
 
 
 def test_a_volume_of_a_csi_driver_keeps_its_identity() -> None:
     csi = {"driver": "disks.example.com", "volumeHandle": "vol-1", "fsType": "ext4"}
-    view = codec.persistent_volume(_raw({"metadata": _metadata(), "spec": {"csi": csi}}))
+    view = storage_codec.persistent_volume(_raw({"metadata": _metadata(), "spec": {"csi": csi}}))
     assert (view.driver, view.handle) == ("disks.example.com", "vol-1")
-    assert codec.persistent_volume(_raw({"metadata": _metadata(), "spec": {}})).driver == ""
+    assert storage_codec.persistent_volume(_raw({"metadata": _metadata(), "spec": {}})).driver == ""

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from drumline.controller.nodes.nodes import NodeCache
-from drumline.kube import codec, device_codec
+from drumline.kube import codec, device_codec, storage_codec
 from drumline.kube.device_views import DeviceName
 from drumline.kube.views import PodView, Sharing
 from drumline_api.gpupool import GpuPoolSpec
@@ -153,7 +153,7 @@ def test_a_claim_keeps_the_modes_that_can_be_read() -> None:
         "spec": {"volumeName": "pv", "accessModes": ["ReadWriteOncePod"], "storageClassName": 7},
         "status": {"phase": "Bound"},
     }
-    view = codec.persistent_volume_claim_in_part(json.dumps(claim).encode())
+    view = storage_codec.persistent_volume_claim_in_part(json.dumps(claim).encode())
     assert (view.volume, view.sharing, view.unread) == ("pv", Sharing.ONE_POD, True)
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
-from drumline.kube import codec, device_codec, reads, workloads
+from drumline.kube import codec, device_codec, reads, storage_codec, workloads
 from drumline.kube.client import KubeClient
 from drumline.kube.device_views import DeviceSliceView, DeviceTaintRuleView, ResourceClaimView
 from drumline.kube.errors import Forbidden, KubeError, NotFound, Unreadable
@@ -354,20 +354,22 @@ def _of_volumes(
     claims = partial(
         informer,
         PERSISTENT_VOLUME_CLAIMS,
-        codec.persistent_volume_claim,
-        in_part=codec.persistent_volume_claim_in_part,
+        storage_codec.persistent_volume_claim,
+        in_part=storage_codec.persistent_volume_claim_in_part,
         on_forbidden=_warn_of_volumes,
     )
     return VolumeInformers(
         volumes=informer(
             PERSISTENT_VOLUMES,
-            codec.persistent_volume,
-            in_part=codec.persistent_volume_in_part,
+            storage_codec.persistent_volume,
+            in_part=storage_codec.persistent_volume_in_part,
             on_forbidden=_warn_of_volumes,
         ),
-        classes=informer(STORAGE_CLASSES, codec.storage_class, on_forbidden=_warn_of_volumes),
-        csi_nodes=informer(CSI_NODES, codec.csi_node, on_forbidden=_warn_of_volumes),
-        csi_drivers=informer(CSI_DRIVERS, codec.csi_driver, on_forbidden=_warn_of_volumes),
+        classes=informer(
+            STORAGE_CLASSES, storage_codec.storage_class, on_forbidden=_warn_of_volumes
+        ),
+        csi_nodes=informer(CSI_NODES, storage_codec.csi_node, on_forbidden=_warn_of_volumes),
+        csi_drivers=informer(CSI_DRIVERS, storage_codec.csi_driver, on_forbidden=_warn_of_volumes),
         claims=tuple(claims(selection=Selection(namespace=namespace)) for namespace in scope.reads),
     )
 

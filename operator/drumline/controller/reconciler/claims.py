@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
-from drumline.kube import codec, reads, writes
+from drumline.kube import codec, reads, storage_codec, writes
 from drumline.kube.client import KubeClient
 from drumline.kube.errors import Forbidden, NotFound
 from drumline.kube.kinds import PERSISTENT_VOLUME_CLAIMS, STORAGE_CLASSES
@@ -132,7 +132,7 @@ async def _storage_class(client: KubeClient, name: str) -> StorageClassFacts | N
         raw = await reads.get(client, STORAGE_CLASSES, name=name)
     except NotFound:  # a name by which volumes are matched, nothing more
         return None
-    view = codec.storage_class(raw)
+    view = storage_codec.storage_class(raw)
     return StorageClassFacts(
         waits_for_consumer=view.binding_mode == "WaitForFirstConsumer",
         provisioner=view.provisioner,

@@ -1,0 +1,144 @@
+"""Decode the API server's JSON to views of volumes, claims, storage classes and CSI objects."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import Final
+
+from msgspec import structs
+
+from drumline.kube.codec import decoder_in_part, decoder_of
+from drumline.kube.views import (
+    ClaimView,
+    CsiDriverView,
+    CsiNodeView,
+    ExpressionView,
+    Sharing,
+    StorageClassView,
+    VolumeView,
+)
+from drumline.kube.volume_terms import MAX_TERMS, volume_terms
+from drumline_api.base import ANNOTATION_SELECTED_NODE
+from drumline_api.objects import storage
+
+_MAX_DRIVERS: Final = 64
+_MAX_HANDLE_CHARS: Final = 256
+_DEFAULT_CLASS: Final = (
+    "storageclass.kubernetes.io/is-default-class",
+    "storageclass.beta.kubernetes.io/is-default-class",
+)
+
+
+def _storage_class_view(stored: storage.StorageClass) -> StorageClassView:
+    metadata = stored.metadata
+    return StorageClassView(
+        name=metadata.name,
+        uid=metadata.uid,
+        resource_version=metadata.resource_version,
+        provisioner=stored.provisioner,
+        # An unset mode means Immediate, the server's default.
+        binding_mode=stored.volume_binding_mode or "Immediate",
+        is_default=any((metadata.annotations or {}).get(key) == "true" for key in _DEFAULT_CLASS),
+        creation_time=metadata.creation_timestamp or "",
+        topologies=tuple(
+            tuple(
+                ExpressionView(key=label.key, operator="In", values=tuple(label.values or ()))
+                for label in term.match_label_expressions or ()
+            )
+            # More terms than this are of no practical use. Each one costs a pass over all nodes.
+            for term in (stored.allowed_topologies or ())[:MAX_TERMS]
+        ),
+    )
+
+
+def _volume_view(stored: storage.PersistentVolume) -> VolumeView:
+    metadata, spec, csi = stored.metadata, stored.spec, stored.spec.csi
+    unattached = (
+        *(spec.azure_file, spec.cephfs, spec.glusterfs),
+        *(spec.host_path, spec.local, spec.nfs),
+    )
+    return VolumeView(
+        name=metadata.name,
+        uid=metadata.uid,
+        resource_version=metadata.resource_version,
+        affinity=volume_terms(stored),
+        driver=sys.intern(csi.driver) if csi is not None else "",
+        handle=csi.volume_handle[:_MAX_HANDLE_CHARS] if csi is not None else "",
+        unattached=any(source is not None for source in unattached),
+    )
+
+
+def _volume_in_part(stored: storage.PersistentVolume) -> VolumeView:
+    return structs.replace(_volume_view(stored), unread=True)
+
+
+def _csi_node_view(stored: storage.CsiNode) -> CsiNodeView:
+    metadata, drivers = stored.metadata, (stored.spec.drivers or ())[:_MAX_DRIVERS]
+    return CsiNodeView(
+        name=metadata.name,
+        uid=metadata.uid,
+        resource_version=metadata.resource_version,
+        limits=tuple(
+            (sys.intern(driver.name), driver.allocatable.count)
+            for driver in drivers
+            # A driver without a count can attach any number.
+            if driver.allocatable is not None and driver.allocatable.count is not None
+        ),
+        topology=tuple(
+            (sys.intern(driver.name), tuple(map(sys.intern, driver.topology_keys or ())))
+            for driver in drivers
+        ),
+    )
+
+
+def _csi_driver_view(stored: storage.CsiDriverObject) -> CsiDriverView:
+    metadata = stored.metadata
+    return CsiDriverView(
+        name=metadata.name,
+        uid=metadata.uid,
+        resource_version=metadata.resource_version,
+        attaches=stored.spec.attach_required is not False,
+    )
+
+
+_SHARING: Final[Mapping[tuple[str, ...], Sharing]] = {
+    ("ReadWriteOnce",): Sharing.ONE_NODE,
+    ("ReadWriteOncePod",): Sharing.ONE_POD,
+}
+"""Claims with more access modes than one are shared by one of the others."""
+
+
+def _claim_view(stored: storage.PersistentVolumeClaim) -> ClaimView:
+    metadata, spec = stored.metadata, stored.spec
+    # A bound claim has the modes of its volume, which may be more than it requested.
+    modes = stored.status.access_modes or spec.access_modes or ()
+    # Only a manifest that nobody applied has no phase.
+    phase = stored.status.phase or ("Bound" if spec.volume_name else "Pending")
+    selected = (metadata.annotations or {}).get(ANNOTATION_SELECTED_NODE, "")
+    return ClaimView(
+        namespace=sys.intern(metadata.namespace),
+        name=metadata.name,
+        uid=metadata.uid,
+        resource_version=metadata.resource_version,
+        volume=spec.volume_name or "",
+        storage_class=sys.intern(spec.storage_class_name or ""),
+        names_class=spec.storage_class_name is not None,
+        bound=phase == "Bound",
+        deleting=bool(metadata.deletion_timestamp),
+        selected_node="" if spec.volume_name else sys.intern(selected),
+        sharing=_SHARING.get(tuple(modes), Sharing.ANY),
+    )
+
+
+def _claim_in_part(stored: storage.PersistentVolumeClaim) -> ClaimView:
+    return structs.replace(_claim_view(stored), unread=True)
+
+
+storage_class = decoder_of(storage.StorageClass, _storage_class_view)
+csi_node = decoder_of(storage.CsiNode, _csi_node_view)
+csi_driver = decoder_of(storage.CsiDriverObject, _csi_driver_view)
+persistent_volume = decoder_of(storage.PersistentVolume, _volume_view)
+persistent_volume_claim = decoder_of(storage.PersistentVolumeClaim, _claim_view)
+persistent_volume_in_part = decoder_in_part(storage.PersistentVolume, _volume_in_part)
+persistent_volume_claim_in_part = decoder_in_part(storage.PersistentVolumeClaim, _claim_in_part)
