@@ -65,6 +65,7 @@ OUR_PREFIX: Final = "drumline.dev/"
 # The kubelet cuts termination messages at 4,096 bytes. A virtual kubelet may not.
 MAX_TERMINATION_CHARS: Final = 4096
 _MAX_TEXT_CHARS: Final = 1024
+MAX_POD_TEXT_CHARS: Final = 4096
 # A name has at most 255 characters, a tag 128 and a digest 71.
 _MAX_IMAGE_CHARS: Final = 640
 _MOST_RUNNING: Final = 1024
@@ -477,11 +478,14 @@ def _ours(texts: Mapping[str, str] | None) -> dict[str, str]:
 
 
 def _of_pod(texts: Mapping[str, str] | None) -> dict[str, str]:
-    """Return the texts that we use. Equal texts of a gang's pods are stored once."""
+    """Return the texts that we use. Equal texts of a gang's pods are stored once.
+
+    Ours are short. A tenant may write 256 KiB of annotations into each pod.
+    """
     return {
         sys.intern(name): sys.intern(text)
         for name, text in (texts or {}).items()
-        if name in _POD_TEXTS
+        if name in _POD_TEXTS and len(text) <= MAX_POD_TEXT_CHARS
     }
 
 

@@ -22,6 +22,7 @@ from drumline.kube.volume_terms import MAX_TERMS, volume_terms
 from drumline_api.base import ANNOTATION_SELECTED_NODE
 from drumline_api.objects import storage
 
+_MAX_NODE_CHARS: Final = 253
 _MAX_DRIVERS: Final = 64
 _MAX_HANDLE_CHARS: Final = 256
 _DEFAULT_CLASS: Final = (
@@ -126,7 +127,8 @@ def _claim_view(stored: storage.PersistentVolumeClaim) -> ClaimView:
         names_class=spec.storage_class_name is not None,
         bound=phase == "Bound",
         deleting=bool(metadata.deletion_timestamp),
-        selected_node="" if spec.volume_name else sys.intern(selected),
+        # A tenant may write any text there, and no node has a longer name.
+        selected_node="" if spec.volume_name else sys.intern(selected[:_MAX_NODE_CHARS]),
         sharing=_SHARING.get(tuple(modes), Sharing.ANY),
     )
 

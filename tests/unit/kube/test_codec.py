@@ -378,6 +378,16 @@ def test_texts_with_our_prefix_that_we_do_not_use_are_not_kept() -> None:
     assert view.labels == view.annotations == {"drumline.dev/queue": "q"}
 
 
+def test_long_texts_of_tenants_are_not_kept() -> None:
+    """40,000 pods with 256 KiB of annotations each would fill any memory."""
+    long = {"drumline.dev/queue": "q" * 4097, "drumline.dev/pod-group-size": "3"}
+    view = codec.pod(_raw({"metadata": _metadata(annotations=long), "spec": {}}))
+    assert view.annotations == {"drumline.dev/pod-group-size": "3"}
+    selected = {"volume.kubernetes.io/selected-node": "n" * 9000}
+    claim = {"metadata": _metadata(annotations=selected), "spec": {}}
+    assert len(storage_codec.persistent_volume_claim(_raw(claim)).selected_node) == 253
+
+
 def test_a_pod_with_thousands_of_resources_keeps_few_and_holds_its_node() -> None:
     """Kubelets ignore resources that their node lacks, so the pod runs."""
     many = {f"a{number}.com/x": "1" for number in range(5000)}
