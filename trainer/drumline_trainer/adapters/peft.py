@@ -10,6 +10,7 @@ several projections in one tensor (Phi-3, GPT-2) there is no adapter for each: t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -262,6 +263,7 @@ def check_plain(settings: Mapping[str, Any], *, folder: AnyPath) -> None:
             f"{folder / CONFIG_FILE}: {name} is {value!r}{known}; only plain adapters and"
             " use_rslora can be read; leave the key out where it changes nothing"
         )
+    _check_numbers(settings, folder=folder)
     # JSON has true and false. A string "false" would count as true.
     if type(settings.get("use_rslora", False)) is not bool and settings["use_rslora"] is not None:
         raise HuggingFaceError(
@@ -276,6 +278,16 @@ def check_plain(settings: Mapping[str, Any], *, folder: AnyPath) -> None:
             " weights too; convert the adapters with peft's save_pretrained and its"
             " path_initial_model_for_weight_conversion"
         )
+
+
+def _check_numbers(settings: Mapping[str, Any], *, folder: AnyPath) -> None:
+    """Raise HuggingFaceError unless rank and alpha are numbers: peft computes with no others."""
+    for name, kinds, wanted in (("r", (int,), "whole"), ("lora_alpha", (int, float), "finite")):
+        value = settings.get(name)
+        if type(value) not in kinds or not math.isfinite(value or 0):
+            raise HuggingFaceError(
+                f"{folder / CONFIG_FILE}: {name} must be a {wanted} number, not {value!r}"
+            )
 
 
 def _is_off(value: object) -> bool:

@@ -75,7 +75,12 @@ def test_what_was_written_is_read_again(base: Path, tmp_path: Path) -> None:
         ({"peft_type": "IA3"}, "peft_type is 'IA3'"),
         ({"use_dora": True}, "use_dora is True; only plain adapters"),
         ({"rank_pattern": {"q_proj": 8}}, "rank_pattern is"),
-        ({"r": "many"}, "r and lora_alpha"),
+        ({"r": "many"}, "r must be a whole number, not 'many'"),
+        ({"r": 3.0}, "r must be a whole number, not 3.0"),
+        ({"r": True}, "r must be a whole number, not True"),
+        ({"r": 0}, "r and lora_alpha: .*greater than 0"),
+        ({"lora_alpha": "6"}, "lora_alpha must be a finite number, not '6'"),
+        ({"lora_alpha": float("inf")}, "lora_alpha must be a finite number, not inf"),
         ({"use_rslora": "yes"}, "use_rslora must be true or false"),
         *(
             ({"init_lora_weights": kind}, f"init_lora_weights is '{kind}'.*save_pretrained")

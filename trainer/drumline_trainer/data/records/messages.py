@@ -257,6 +257,8 @@ def _is_learned(message: Mapping[str, Any]) -> bool:
 def _call(call: Mapping[str, Any]) -> dict[str, Any]:
     """Decode the function and the arguments of a call, and drop what has no value."""
     known = {name: value for name, value in call.items() if value is not None}
+    if not isinstance(known.get("name", ""), str):
+        raise ValueError("the 'name' of a call is not text")  # noqa: TRY004 - a defect of data
     if "function" in known:
         function = decoded(known["function"], "function")
         if not isinstance(function, dict):
@@ -286,7 +288,7 @@ def _part(part: Any) -> str:
         raise ValueError("a part of 'content' is neither a text nor an object")  # noqa: TRY004 - a defect of data
     fields = {n: v for n, v in cast("dict[str, Any]", part).items() if v is not None}
     kind = fields.pop("type", "text")
-    if kind not in _TEXT_PARTS:
+    if not isinstance(kind, str) or kind not in _TEXT_PARTS:
         raise ValueError(f"a part of 'content' has the type {kind!r}: only text parts are read")
     text = fields.pop("text", "")
     unknown = [name for name in sorted(fields) if fields[name] or name not in _WITHOUT_EFFECT]

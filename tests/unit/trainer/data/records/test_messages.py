@@ -165,6 +165,14 @@ REFUSED: dict[str, tuple[Any, str]] = {
         [{"role": "assistant", "tool_calls": [{"arguments": "{x"}]}],
         "'arguments' is a string that is not JSON",
     ),
+    "a type of a part that is an object": (
+        [{**USER, "content": [{"type": {}, "text": "a"}]}],
+        "a part of 'content' has the type {}",
+    ),
+    "a name of a call that is a number": (
+        [{"role": "assistant", "function_call": {"name": -1, "arguments": "{}"}}],
+        "message 1: the 'name' of a call is not text",
+    ),
     "a text that was refused": ([USER, {**ANSWER, "refusal": "I cannot"}], "'refusal'"),
 }
 
