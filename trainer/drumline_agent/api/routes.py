@@ -162,7 +162,9 @@ def _long_poll(query: str) -> tuple[int | None, float]:
     try:
         since = values["since"][0] if "since" in values else None
         wait = float(values.get("wait", ["0"])[0])
-        return (None if since is None else int(since)), min(max(wait, 0.0), MAX_WAIT_SECONDS)
+        # In this order, `nan` is 0. As a time it would disorder the timers of the event loop.
+        wait = min(max(0.0, wait), MAX_WAIT_SECONDS)
+        return (None if since is None else int(since)), wait
     except ValueError:
         raise HttpError(HTTPStatus.BAD_REQUEST, "since and wait are numbers") from None
 
