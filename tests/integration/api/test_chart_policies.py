@@ -494,6 +494,8 @@ def test_the_operator_creates_pods_and_secrets_of_jobs_and_nothing_else(
                 (pod(automountServiceAccountToken=None), tokens),
                 (pod(volumes=[token(None)]), tokens),
                 (pod(volumes=[token("https://kubernetes.default.svc")]), tokens),
+                *((pod(volumes=[token(audience)]), tokens) for audience in ("k3s", "rke2", "api")),
+                (pod(volumes=[token("system:konnectivity-server")]), tokens),
                 (pod(hostNetwork=True), "namespaces of the node"),
                 (pod(hostPID=True), "namespaces of the node"),
                 (pod(hostIPC=True), "namespaces of the node"),
