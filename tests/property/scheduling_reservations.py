@@ -60,9 +60,18 @@ class Calendar:
                 by_pool[made.pool] += 1
                 continue
             earliest = self._future(gang, guessed=True).earliest(gang, pools)
-            if reasons.get(uid) in RESERVED_FOR and earliest is not None:
+            if reasons.get(uid) not in RESERVED_FOR or earliest is None:
+                continue
+            # A later start may have moved the reservations before this one to other places, beside
+            # which there is room now.
+            if not (reserved and self._is_followed_by_start(uid)):
                 result.append(f"{gang.key} has no reservation")
         return result
+
+    def _is_followed_by_start(self, uid: str) -> bool:
+        order = self.decisions.order
+        later = frozenset(order[order.index(uid) + 1 :])
+        return any(stay.gang.uid in later for stay in self.started)
 
     def _reservation(self, gang: Gang, made: Reservation, pools: Sequence[str]) -> list[str]:
         """What is wrong with one reservation.
