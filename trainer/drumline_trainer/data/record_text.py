@@ -264,15 +264,14 @@ def _joined(
     ends = list(accumulate(len(document.tokens) for document in documents))
     # Without spans every token is learned, and no mask is stored.
     spans = [document.learned for document in documents if document.learned is not None]
+    # int32 halves the memory of int64. Vocabularies stay far below 2^31.
+    tokens = np.array([token for each in documents for token in each.tokens], dtype=np.int32)
     return MemoryText(
-        all_tokens=np.array(
-            [token for document in documents for token in document.tokens],
-            # int32 halves the memory of int64. Vocabularies stay far below 2^31.
-            dtype=np.int32,
-        ),
+        all_tokens=tokens,
         ends=np.array(ends, dtype=np.int64),
         learned=LearnedSpans.of(moved(spans, [0, *ends[:-1]])) if spans else None,
-        vocabulary=tokenizer.vocabulary,
+        # Some tokenizers have more tokens than their model, such as Gemma 3's for images.
+        vocabulary=int(tokens.max(initial=-1)) + 1,
         tokenizer_sha256=tokenizer.sha256,
         paired=paired,
     )

@@ -81,6 +81,16 @@ def test_a_template_has_the_tokens_that_transformers_5_writes(tmp_path: Path) ->
     assert "he" in special_tokens_of(model).values()
 
 
+def test_a_token_beyond_the_model_counts_only_where_a_text_has_it(tmp_path: Path) -> None:
+    model = write_tokenizer(tmp_path)
+    size = Tokenizer.from_file(str(model / "tokenizer.json")).get_vocab_size()
+    (model / "added_tokens.json").write_text(json.dumps({"<tool>": size}))
+    assert read(model, [{"text": "The others"}]).vocabulary <= size
+    assert read(model, [{"text": TEXT}]).vocabulary == size + 1
+    (model / "tokenizer_config.json").write_text("{}")  # no end token, so such pairs have none
+    assert read(model, [{"prompt": "", "chosen": "", "rejected": ""}]).vocabulary == 0
+
+
 def test_half_of_a_surrogate_pair_in_a_token_is_refused(tmp_path: Path) -> None:
     model = write_tokenizer(tmp_path, bos_token="\ud800")  # noqa: S106 - a token of text
     with pytest.raises(ConfigError, match=r"tokenizer_config\.json.*surrogates not allowed"):
