@@ -156,7 +156,7 @@ def pod_manifest(job: Job, *, index: int, gpus: PoolGpus, settings: PodSettings)
 
 
 async def may_start(
-    job: Job, *, replaces: bool, leaving: object, beside: object
+    job: Job, *, replaces: bool, leaving: object, beside: object, promised: object
 ) -> StartRefusal | None:
     """A check of a start to which nothing is known to object."""
-    del job, replaces, leaving, beside
+    del job, replaces, leaving, beside, promised

@@ -322,9 +322,11 @@ def _empty_state(
     now: float,
     progress: Callable[[str], Progress | None],
 ) -> ClusterCache:
+    # A fixed clock makes the result depend on the files alone.
+    nodes = NodeCache(clock=lambda: now, overdue_seconds=policy.overdue_seconds)
+    nodes.volumes.has_all_claims = True
     return ClusterCache(
-        # A fixed clock makes the result depend on the files alone.
-        nodes=NodeCache(clock=lambda: now, overdue_seconds=policy.overdue_seconds),
+        nodes=nodes,
         progress=progress,
         scope=InstallationScope.of(Settings()),  # no object says where the operator runs
         admits_workloads=bool(installation.admits_workloads),

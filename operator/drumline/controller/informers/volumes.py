@@ -78,6 +78,9 @@ class VolumeCache:
         """True if a volume, class, driver or claim restricts the nodes of a volume."""
         self.has_claims = False
         """True if any claim is known."""
+        self.has_all_claims = False
+        """True if a claim that is not known does not exist. The operator asks the API server before
+        a start, and counts its refusals until the job fails."""
         self.version = 0
         """Number of changes. What follows from claims, volumes and classes may differ after one."""
         self._restricting = 0
@@ -273,12 +276,13 @@ class VolumeCache:
         if not self._claims_in.get(job.namespace):
             return ""
         # This runs for each job of a cycle, and most claims are bound and serve one pod of a job.
-        several = job.spec.nodes > 1 or bool(job.spec.roles)
+        several = self.has_all_claims and (job.spec.nodes > 1 or bool(job.spec.roles))
         asked = self._special if several else self._unready
         for claim in self._claims_named(job):
-            if claim not in self._claims:
+            if self.has_all_claims and claim not in self._claims:
                 return f"claim {claim[1]} does not exist"
-            if claim in asked and (why := self._unusable(self._claims[claim], several=several)):
+            view = self._claims.get(claim) if claim in asked else None
+            if view is not None and (why := self._unusable(view, several=several)):
                 return why
         return ""
 

@@ -261,7 +261,11 @@ def test_the_claims_of_a_profile_are_those_of_a_job_that_names_its_pool() -> Non
     cache.on_pools({"h100": profiled("data", gpu="h100"), "a100": profiled("a", gpu="a100")})
     (reach,) = cache.reach_of(job)
     assert reach.name == "volume pv of claim data"
-    assert cache.unbound_of(replace(job, spec=a_job(gpuPool="a100").spec)) != ""
+    elsewhere = replace(job, spec=a_job(gpuPool="a100").spec)
+    # The operator asks the API server, and a refusal counts. `decide` has all claims there are.
+    assert cache.unbound_of(elsewhere) == ""
+    cache.has_all_claims = True
+    assert cache.unbound_of(elsewhere) == "claim a does not exist"
     # Its places use the claim before its pods exist.
     other = admitted(replace(job, uid="other", name="other"), nodes=("node-1",))
     cache.on_job(None, other)
