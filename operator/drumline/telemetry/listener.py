@@ -13,7 +13,7 @@ import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, cast
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
@@ -188,11 +188,12 @@ class _BoundedConnection(asyncio.Protocol):
         self._transport: asyncio.WriteTransport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.WriteTransport)  # noqa: S101 - of a TCP listener
-        if not self._connections.admit(transport):
-            transport.abort()
+        # Transports of uvloop have the methods, and are of no class of asyncio.
+        connection = cast("asyncio.WriteTransport", transport)
+        if not self._connections.admit(connection):
+            connection.abort()
             return
-        self._transport = transport
+        self._transport = connection
         self._inner = self._server()
         self._inner.connection_made(transport)
 

@@ -7,6 +7,7 @@ import logging
 from contextlib import suppress
 
 import pytest
+import uvloop
 from aiohttp import web
 
 from drumline.telemetry.listener import Bounds, body_of, listening
@@ -145,3 +146,18 @@ async def test_malformed_requests_leave_no_line(
         assert await client.status(request_of) == status
         client.writer.close()
     assert not caplog.records
+
+
+def test_a_listener_answers_and_ends_silent_connections_under_uvloop() -> None:
+    """Containers run uvloop, whose transports are of no class of asyncio."""
+
+    async def answers() -> tuple[int, bytes, bytes]:
+        bounds = Bounds(total=2, of_address=1, waiting_seconds=0.05)
+        async with listening(Pages().app, host="127.0.0.1", port=0, bounds=bounds) as port:
+            silent = await Client(port, address="127.0.0.2").open()
+            refused = await Client(port, address="127.0.0.2").open()
+            client = await Client(port).open()
+            return await client.status(GET), await refused.rest(), await silent.rest()
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        assert runner.run(answers()) == (200, b"", b"")
