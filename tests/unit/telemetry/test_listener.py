@@ -157,7 +157,9 @@ def test_a_listener_answers_and_ends_silent_connections_under_uvloop() -> None:
             silent = await Client(port, address="127.0.0.2").open()
             refused = await Client(port, address="127.0.0.2").open()
             client = await Client(port).open()
-            return await client.status(GET), await refused.rest(), await silent.rest()
+            status = await client.status(GET)
+            client.writer.close()
+            return status, await refused.rest(), await silent.rest()
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         assert runner.run(answers()) == (200, b"", b"")
