@@ -284,9 +284,9 @@ def _labels(labels: Mapping[str, str] | None) -> Labels:
     return {plain(key): plain(value) for key, value in (labels or {}).items()}
 
 
-def _devices(resources: Mapping[str, str] | None) -> dict[str, int]:
+def _devices(resources: Mapping[str, str | int | float] | None) -> dict[str, int]:
     # Quantities of devices are whole numbers.
-    return {key: amount(key, text) for key, text in (resources or {}).items() if "/" in key}
+    return {key: amount(key, str(text)) for key, text in (resources or {}).items() if "/" in key}
 
 
 def _paths(properties: Mapping[str, Any], *, at: str) -> Iterator[str]:
