@@ -195,7 +195,7 @@ NAMES = [
         "system-class",
         {**template(), "priorityClassName": "system-cluster-critical"},
         "priorityClassName",
-        "name another",
+        "choose another",
     ),
     waits("no-class", "PriorityClassNotFound", {**template(), "priorityClassName": "x"}, "x"),
     Spec(name="foreign-manager", spec={**template(), "managedBy": "x.dev/y"}, expects=Ignored()),
