@@ -97,7 +97,7 @@ async def get_document(
 
 
 def document(raw: bytes) -> dict[str, Any]:
-    """Return JSON as a mapping. What is nested deeper than `nesting.KEPT_LEVELS` becomes 0.
+    """Return JSON as a mapping. Content nested deeper than `nesting.KEPT_LEVELS` becomes 0.
 
     Raises:
         Malformed: it is not a JSON object.

@@ -394,12 +394,17 @@ def _offers(
     """Yield the offers to try for a gang, in this order, with the most nodes.
 
     Without any nodes, it may still start in the zone of the offer where pods end.
+
+    Args:
+        gang: the gang.
+        useful: the offers that may help it.
+        snapshot: the cluster with its offers.
+        sizes: sizes of the pools, with nodes requested so far.
     """
-    pods_end = any(node.terminating is not NOTHING for node in snapshot.nodes)
     for offer, most in offers_for(gang, offers_by_cost(gang, snapshot), sizes=sizes):
         if useful.helps(offer, gang):
             yield offer, most
-        elif pods_end:
+        elif useful.pods_end:
             yield offer, 0
 
 

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from drumline_scheduler.autoscaling.node_offers import PoolSizes, nodes_allowed
 from drumline_scheduler.model import Gang, NodeOffer, Snapshot
 from drumline_scheduler.placement.eligibility import node_filter_of
-from drumline_scheduler.resources import Resources
+from drumline_scheduler.resources import NOTHING, Resources
 
 HasQuota = Callable[[Gang, str, int], bool]
 """Returns whether quota allows a gang a number of main pods in a pool."""
@@ -32,6 +32,8 @@ class UsefulOffers:
     """
 
     def __init__(self, snapshot: Snapshot, *, sizes: PoolSizes, has_quota: HasQuota) -> None:
+        self.pods_end = any(node.terminating is not NOTHING for node in snapshot.nodes)
+        """True if pods of any node are being deleted."""
         self._has_quota = has_quota
         self._levels = {pool.name: frozenset(pool.levels) for pool in snapshot.pools}
         self._allowed: dict[str, int] = defaultdict(int)

@@ -101,7 +101,7 @@ class Placer:
 
         fits_empty = is_kept and current.infeasible.get(search.question, search) is None
         rejection = why_blocked(search, names=names, fits_empty=fits_empty)
-        # What the time does not suffice for is not kept.
+        # A rejection that the time cut short is not kept.
         if not is_kept:
             return rejection
         if known is not None and known.rejection == rejection:

@@ -120,7 +120,7 @@ class RolePlacer:
         # 2. Raise the smallest share, then lower the largest, while the same number is enough.
         tries = Tries(MOST_BALANCE_STEPS // steps_of(mix=mix, bins=widest, most=count))
 
-        # Of equal domains, no more are used than these, and one for each role pod alone.
+        # No more of equal domains are used than these, and one for each role pod alone.
         most = count + sum(mix.combinations[target])
 
         def suffices(low: int, high: int) -> bool:

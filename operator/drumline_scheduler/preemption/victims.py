@@ -286,8 +286,8 @@ def _restore_in_runs(
 ) -> bool:
     """Restore units that are not necessary in runs, and return whether there were any.
 
-    Each run is twice as long as the one before it. Of a run with a necessary unit, half is tried,
-    at last a single unit. Whether role pods fit is a costly question.
+    Each run is twice as long as the one before it. If a run has a necessary unit, half of the run
+    is tried, at last a single unit. The test whether role pods fit is costly.
     """
     restored, place, run = False, 0, 1
     while place < len(units):

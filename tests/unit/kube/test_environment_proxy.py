@@ -1,4 +1,4 @@
-"""Which proxy the environment names for a server."""
+"""The proxy that the environment names for a server."""
 
 from __future__ import annotations
 

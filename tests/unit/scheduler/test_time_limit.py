@@ -318,7 +318,7 @@ def test_the_time_is_asked_for_again_before_blockers_are_searched() -> None:
         made = decide(given, cache=cache, work=ticking(questions))
         named[made.late_at[0] if made.late_at else ""] = bool(made.blocked[0].blockers)
         assert decide(replace(given, late_from=made.late_at)) == made
-        # What the time did not suffice for is not kept.
+        # A rejection that the time cut short is not kept.
         assert decide(given, cache=cache).blocked[0].blockers
     assert not named["admit: explain uid-waits h100"]
     assert not named["admit: explain uid-waits h100 blockers"]

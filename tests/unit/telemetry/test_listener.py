@@ -1,4 +1,4 @@
-"""Which connections a listener keeps, how long, and that clients cannot write its log."""
+"""Connections that a listener keeps, their time, and a log that clients cannot write."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ class VolumeCache:
         """True if a claim that is not known does not exist. The operator asks the API server before
         a start, and counts its refusals until the job fails."""
         self.version = 0
-        """Number of changes. What follows from claims, volumes and classes may differ after one."""
+        """Number of changes. Answers from claims, volumes and classes may differ after one."""
         self._restricting = 0
         """Number of volumes and classes that restrict their nodes."""
         self._claims: dict[Claim, ClaimView] = {}

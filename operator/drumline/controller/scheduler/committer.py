@@ -407,7 +407,7 @@ class Committer:
         for job in jobs.values() if own else ():
             kept = job.status.nominated
             if kept is not None and job.uid not in own:
-                promise(job, pool=kept.gpu_pool, nodes=kept.nodes)
+                promise(job, pool=kept.gpu_pool, nodes=kept.node_names())
         before: list[Sequence[Job]] = []
         for planned in preemptions:
             before.append(tuple(known[jobs[planned[0][0].uid].namespace]))

@@ -1,4 +1,4 @@
-"""What the agent makes of a request's query."""
+"""Waiting times in queries of requests to the agent."""
 
 from __future__ import annotations
 

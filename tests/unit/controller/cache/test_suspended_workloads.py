@@ -86,7 +86,7 @@ def test_pods_that_nobody_creates_keep_their_places_for_a_while_only(state: Clus
     state.on_workload(JOBS, None, a_resumed_job(pods=2))
 
     def free(now: float) -> list[bool]:
-        """Whether two jobs of a node each find places, and the queue still pays."""
+        """Return whether two jobs of a node each find places, and the queue still pays."""
         snapshot = state.scheduling.snapshot(now=now)
         roomy = tuple(replace(queue, nominal={"h100": 24}) for queue in snapshot.queues)
         waits = tuple(gang(name, gpus=8, queue="research") for name in "ab")

@@ -40,7 +40,7 @@ _KEYS = frozenset({"rope_theta", "rope_scaling", "rope_parameters", "partial_rot
 def of_sections(read: Callable[[Raw, Raw], dict[str, Any]]) -> Callable[[Raw], dict[str, Any]]:
     """Return a reader of config.json that passes the section of rotary positions to `read`.
 
-    transformers 5 writes `rope_parameters`, earlier versions `rope_scaling`. Where a file has both,
+    transformers 5 writes `rope_parameters`, earlier versions `rope_scaling`. If a file has both,
     transformers 5 ignores the first, also its base. So both must mean the same.
 
     Args:

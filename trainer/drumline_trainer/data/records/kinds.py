@@ -228,7 +228,7 @@ def _with_system(record: Record, turns: tuple[Turn, ...]) -> tuple[Turn, ...]:
     """Put the field `system` of a record first, if it has one."""
     system = record.get("system")
     if not isinstance(system, str | None):
-        raise ValueError("'system' is no text")  # noqa: TRY004 - a defect of data
+        raise ValueError("'system' must be text")  # noqa: TRY004 - a defect of data
     if not system or turns[0].message["role"] == "system":
         return turns
     return (Turn({"role": "system", "content": system}, False), *turns)

@@ -200,7 +200,7 @@ def _object(path: AnyPath) -> dict[str, Any]:
         return {}
     try:
         values = json.loads(_read(path, field="model_from"))
-        json.dumps(values, ensure_ascii=False).encode()  # half of a surrogate pair is no text
+        json.dumps(values, ensure_ascii=False).encode()  # half of a surrogate pair is not text
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"model_from: {path}: {error}") from error
     if not isinstance(values, dict):

@@ -317,7 +317,7 @@ def test_a_system_text_is_the_first_message_of_every_kind_of_conversation() -> N
 
 
 def test_a_system_text_that_cannot_be_read_is_not_dropped_silently() -> None:
-    with pytest.raises(ValueError, match="'system' is no text"):
+    with pytest.raises(ValueError, match="'system' must be text"):
         messages({"messages": [USER, ANSWER], "system": ["Be brief."]})
     texts = {"prompt": "a", "completion": "b", "system": "Be brief."}
     assert "'system'" in (unused_fields(texts, field="text") or "")
