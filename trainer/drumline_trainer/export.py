@@ -16,14 +16,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from drumline_contract.buckets.path import AnyPath, read_file, write_file
+from drumline_contract import HUB_SCHEME
+from drumline_contract.buckets.hub import HubPlace
+from drumline_contract.buckets.path import AnyPath, read_file, remove_file, write_file
 from drumline_contract.config import ConfigError, Family, LoraConfig, ModelConfig, TrainerConfig
 from drumline_contract.config.saved import refuse_other_model, saved_configuration
 from drumline_contract.shapes.hugging_face import model_folder
 from drumline_trainer.adapters.base import check_base
 from drumline_trainer.adapters.base_weights import opened_base
 from drumline_trainer.adapters.lora import merge_adapter
-from drumline_trainer.adapters.peft import write_peft
+from drumline_trainer.adapters.peft import ADAPTER_FILES, write_peft
 from drumline_trainer.checkpoint.errors import CorruptCheckpointError
 from drumline_trainer.checkpoint.manifest import (
     MANIFEST_DIGEST_FILE,
@@ -36,6 +38,7 @@ from drumline_trainer.checkpoint.shard_file import verify_chunks
 from drumline_trainer.checkpoint.storage import StepFiles
 from drumline_trainer.data.records.template_files import MOST_TEMPLATE_BYTES, TEMPLATE_FILE
 from drumline_trainer.models.hugging_face import export_hugging_face
+from drumline_trainer.models.hugging_face.files import remove_more_templates
 from drumline_trainer.models.transformers.exported import export_module
 from drumline_trainer.optimization.average import AVERAGE
 from drumline_trainer.sharding.boxes import Box
@@ -152,10 +155,11 @@ def export_checkpoint(
 
     Raises:
         CorruptCheckpointError: the checkpoint does not verify.
-        ConfigError: its weights are of another model than `config`'s, or its adapters were trained
-            on another base.
+        ConfigError: its weights are of another model than `config`'s, its adapters were trained on
+            another base, or the target is a folder that the run was started from.
         HuggingFaceError: the checkpoint is of another model, or transformers has no such model.
     """
+    _refuse_own_folders(config, target)
     # Tokenizer and templates come from the folder in which the run began.
     like = None if config.folder is None else model_folder(config.folder)
     with whole_weights(files, config, average=average) as weights:
@@ -173,7 +177,33 @@ def export_checkpoint(
                 class_names=_class_names(files),
                 print_line=print_line,
             )
+    # transformers would load adapters of an earlier export, on their base.
+    for name in ADAPTER_FILES:
+        remove_file(target / name)
     _write_template(config, target, print_line=print_line)
+
+
+def _refuse_own_folders(config: TrainerConfig, target: AnyPath) -> None:
+    """Raise ConfigError if the target is a folder that the run was started from."""
+    begun = {
+        "model_from": config.model_from,
+        "config_from": config.config_from,
+        "lora.adapters_from": None if config.lora is None else config.lora.adapters_from,
+    }
+    for field, place in begun.items():
+        # Nothing is written to the Hub.
+        if place is None or place.startswith(HUB_SCHEME):
+            continue
+        folder = model_folder(place)
+        if isinstance(target, Path) and isinstance(folder, Path):
+            same = target.resolve() == folder.resolve()
+        else:
+            same = str(target) == str(folder)
+        if same:
+            raise ConfigError(
+                f"target: {target} is {field} of the run, which would be overwritten; name another"
+                " folder"
+            )
 
 
 def _write_template(
@@ -190,6 +220,8 @@ def _write_template(
         print_line(f"data.chat_template: {template}: {error.strerror}; copy it to {TEMPLATE_FILE}")
     else:
         write_file(target / TEMPLATE_FILE, text)
+        # The run used no other template, for records with tools either.
+        remove_more_templates(target)
 
 
 def _class_names(files: StepFiles) -> list[str]:
@@ -269,8 +301,9 @@ def export_adapters(
     *,
     dtype: torch.dtype = torch.float32,
     average: bool = False,
+    print_line: Callable[[str], None] = lambda _: None,
 ) -> None:
-    """Write the adapters alone, as the library peft lays them out.
+    """Write the adapters alone, as the library peft lays them out, with the run's chat template.
 
     Args:
         files: files of the step.
@@ -278,10 +311,12 @@ def export_adapters(
         target: folder to write.
         dtype: dtype of the written tensors.
         average: whether to read the averaged weights.
+        print_line: called with remarks.
 
     Raises:
         CorruptCheckpointError: the checkpoint does not verify.
-        ConfigError: the run has no adapters or no base folder, or the adapters have another base.
+        ConfigError: the run has no adapters or no base folder, the adapters have another base, or
+            the target is a folder that the run was started from.
         HuggingFaceError: as `write_peft`.
     """
     # peft needs the name of a base. A base drawn from a seed exists nowhere else.
@@ -289,9 +324,11 @@ def export_adapters(
         raise ConfigError(
             "--adapter: only a run with lora and model_from has adapters of a base that others know"
         )
+    _refuse_own_folders(config, target)
     stored = CheckpointWeights(files, average=average)
     refuse_other_model(stored.trainer, config.model)
     check_base(stored.trainer, config=config)
+    from_hub = config.model_from.startswith(HUB_SCHEME)
     write_peft(
         {name: stored[name] for name in stored},
         target,
@@ -299,7 +336,9 @@ def export_adapters(
         model=config.model,
         base=model_folder(config.model_from),
         dtype=dtype,
+        hub_base=HubPlace.parse(config.model_from) if from_hub else None,
     )
+    _write_template(config, target, print_line=print_line)
 
 
 def _long_enough(config: TrainerConfig) -> ModelConfig:

@@ -66,7 +66,7 @@ def export(arguments: list[str]) -> int:
     # line.
     def work(files: StepFiles, config: TrainerConfig) -> None:
         if options.adapter:
-            export_adapters(files, config, target, dtype=dtype, average=average)
+            export_adapters(files, config, target, dtype=dtype, average=average, print_line=print)
         else:
             export_checkpoint(files, config, target, dtype=dtype, average=average, print_line=print)
 

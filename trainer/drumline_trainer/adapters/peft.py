@@ -19,6 +19,7 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
+from drumline_contract.buckets.hub import HubPlace
 from drumline_contract.buckets.path import AnyPath, make_folder
 from drumline_contract.config import ConfigError, Family, LoraConfig, ModelConfig
 from drumline_contract.shapes.hugging_face import HuggingFaceError, read_json
@@ -34,6 +35,7 @@ from drumline_trainer.tensor_files.ranges import open_tensor_file
 
 CONFIG_FILE: Final = "adapter_config.json"
 WEIGHTS_FILE: Final = "adapter_model.safetensors"
+ADAPTER_FILES: Final = (CONFIG_FILE, WEIGHTS_FILE)
 _PREFIX: Final = "base_model.model."
 _OF_EXPERTS: Final = "target_parameters"
 _PARTS: Final = {A: "lora_A", B: "lora_B"}
@@ -88,6 +90,7 @@ def write_peft(
     model: ModelConfig,
     base: AnyPath,
     dtype: torch.dtype,
+    hub_base: HubPlace | None = None,
 ) -> None:
     """Write a folder that peft loads; the configuration last.
 
@@ -98,6 +101,7 @@ def write_peft(
         model: model of the base.
         base: the folder of the base, whose tokenizer and chat template go along.
         dtype: dtype of the tensors in the file.
+        hub_base: the base's repository, if `base` is a cached copy of one.
 
     Raises:
         HuggingFaceError: the base keeps an adapted projection in one tensor with others.
@@ -132,7 +136,8 @@ def write_peft(
     write_json(
         folder / CONFIG_FILE,
         {
-            **_settings(lora, base=base),
+            **_settings(lora),
+            **_base_names(base, hub_base),
             "target_modules": sorted(targets),
             "target_parameters": peft_experts.target_parameters(list(experts)) or None,
             # `_PLAIN` writes every switch explicitly, so that a later default of peft cannot change
@@ -142,12 +147,19 @@ def write_peft(
     )
 
 
-def _settings(lora: LoraConfig, *, base: AnyPath) -> dict[str, Any]:
-    """Return the part of adapter_config.json that names no layer."""
+def _base_names(base: AnyPath, hub_base: HubPlace | None) -> dict[str, Any]:
+    """Return the fields that name the base. peft has none for a folder of a repository."""
+    if hub_base is None or hub_base.path:
+        return {"base_model_name_or_path": str(base)}
+    # The path of a cache exists on this machine only.
+    return {"base_model_name_or_path": hub_base.repository, "revision": hub_base.revision}
+
+
+def _settings(lora: LoraConfig) -> dict[str, Any]:
+    """Return the part of adapter_config.json that names no layer and no base."""
     return {
         "peft_type": "LORA",
         "task_type": "CAUSAL_LM",
-        "base_model_name_or_path": str(base),
         "r": lora.rank,
         "lora_alpha": lora.alpha,
         "lora_dropout": 0.0,

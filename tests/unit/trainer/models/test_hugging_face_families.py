@@ -479,8 +479,13 @@ def test_what_inference_needs_goes_along(tmp_path: Path) -> None:
     theirs = theirs_of({"model_type": "qwen2", **SIZES, "eos_token_id": [7, 9], "bos_token_id": 5})
     theirs.save_pretrained(tmp_path / "theirs")
     companions = {"tokenizer.json": "{}", "chat_template.jinja": "{{ messages }}"}
+    more = "additional_chat_templates"
+    for folder, name in (("theirs", "tool_use"), ("back", "rag")):
+        (tmp_path / folder / more).mkdir(parents=True)
+        (tmp_path / folder / more / f"{name}.jinja").write_text(name)
     for name, text in companions.items():
         (tmp_path / "theirs" / name).write_text(text)
+    (tmp_path / "back" / "added_tokens.json").write_text("of an earlier export")
     (tmp_path / "theirs" / "training_args.bin").write_bytes(b"pickled")
     ours = imported(tmp_path / "theirs")
     longer = replace(ours.config, max_positions=128)
@@ -492,7 +497,9 @@ def test_what_inference_needs_goes_along(tmp_path: Path) -> None:
         like=tmp_path / "theirs",
     )
     files = {path.name for path in (tmp_path / "back").iterdir()}
-    assert files == {*companions, "config.json", "generation_config.json", "model.safetensors"}
+    own = {"config.json", "generation_config.json", "model.safetensors"}
+    assert files == {*companions, *own, more}
+    assert [path.name for path in (tmp_path / "back" / more).iterdir()] == ["tool_use.jinja"]
     assert (tmp_path / "back" / "chat_template.jinja").read_text() == "{{ messages }}"
     again = AutoConfig.from_pretrained(tmp_path / "back")
     assert (again.bos_token_id, again.eos_token_id) == (5, [7, 9])

@@ -25,7 +25,14 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file  # pyright: ignore[reportUnknownVariableType] - any PathLike
 from torch import Tensor
 
-from drumline_contract.buckets.path import AnyPath, BucketPath, read_file, remove_file, write_file
+from drumline_contract.buckets.path import (
+    AnyPath,
+    BucketPath,
+    make_folder,
+    read_file,
+    remove_file,
+    write_file,
+)
 from drumline_contract.regular_files import open_regular
 from drumline_contract.shapes.hugging_face import HuggingFaceError, read_json, unreadable
 from drumline_trainer.models.hugging_face.quantized import (
@@ -98,6 +105,10 @@ _COMPANIONS = (
     *("generation_config.json", "preprocessor_config.json", "processor_config.json"),
 )
 """Files that inference needs beside the weights and config.json."""
+_MORE_TEMPLATES: Final = "additional_chat_templates"
+"""Folder of the templates that are not the default one, a file `NAME.jinja` each."""
+_TEMPLATES_OF_BUCKETS: Final = ("tool_use.jinja", "rag.jinja")
+"""Names that are asked for in a bucket, whose folders are not listed."""
 _MAX_COMPANION_BYTES = 256 << 20
 _METADATA = {"format": "pt"}
 """Without it transformers refuses a file."""
@@ -109,30 +120,60 @@ def write_json(path: AnyPath, value: Mapping[str, Any]) -> None:
 
 
 def copy_companions(source: AnyPath, target: AnyPath) -> None:
-    """Copy tokenizer, chat template and generation settings, if they exist.
+    """Copy tokenizer, chat templates and generation settings, and remove those of another model.
 
     Raises:
         HuggingFaceError: a file is not regular, or larger than any published one.
     """
-    for name in _COMPANIONS:
-        path = source / name
+    if isinstance(source, Path) and isinstance(target, Path) and _same(source, target):
+        return
+    templates = {*_templates_of(source), *_templates_of(target)}
+    for name in (*_COMPANIONS, *sorted(templates)):
+        path, copy = _below(source, name), _below(target, name)
         if not path.exists():
+            # An earlier export may have left one, and readers would take it.
+            remove_file(copy)
             continue
-        copy = target / name
         if isinstance(path, Path) and (
             not path.is_file() or path.stat().st_size > _MAX_COMPANION_BYTES
         ):
             raise HuggingFaceError(
                 f"{path}: must be a regular file of at most {_MAX_COMPANION_BYTES} bytes"
             )
+        make_folder(copy.parent)
         if isinstance(path, Path) and isinstance(copy, Path):
-            if not copy.exists() or not path.samefile(copy):
+            if not _same(path, copy):
                 shutil.copyfile(path, copy)
             continue
         try:
             write_file(copy, read_file(path, limit=_MAX_COMPANION_BYTES))
         except OSError as error:
             raise unreadable(path, error) from error
+
+
+def remove_more_templates(folder: AnyPath) -> None:
+    """Remove the chat templates of a folder beside its default one."""
+    for name in _templates_of(folder):
+        remove_file(_below(folder, name))
+
+
+def _templates_of(folder: AnyPath) -> list[str]:
+    """Return the names of the folder's further chat templates, relative to it."""
+    if isinstance(folder, Path):
+        names = [path.name for path in (folder / _MORE_TEMPLATES).glob("*.jinja")]
+    else:
+        names = [*_TEMPLATES_OF_BUCKETS]
+    return [f"{_MORE_TEMPLATES}/{name}" for name in names]
+
+
+def _below(folder: AnyPath, name: str) -> AnyPath:
+    for part in name.split("/"):
+        folder = folder / part
+    return folder
+
+
+def _same(first: Path, second: Path) -> bool:
+    return first.exists() and second.exists() and first.samefile(second)
 
 
 class TensorFiles:
