@@ -20,23 +20,13 @@ import yaml
 
 from drumline.kube.yaml_bounds import MANIFESTS, excess
 from drumline_cli.errors import BadInput
+from drumline_cli.yaml_scalars import KubectlLoader
 from drumline_contract import plain
 
 Json = Mapping[str, Any]
 STANDARD_INPUT: Final = "-"
 MOST_CHARS: Final = 256 * 2**20
 """Of a file of manifests."""
-
-
-# The C loader is several times faster. A cluster's objects may have megabytes.
-class _Loader(yaml.CSafeLoader):
-    """A YAML loader that keeps timestamps as text, the form that the API uses."""
-
-    # The resolver for timestamps would turn the text into datetime objects.
-    yaml_implicit_resolvers = {  # noqa: RUF012 - the base class declares it as it is
-        first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith(":timestamp")]
-        for first, resolvers in yaml.CSafeLoader.yaml_implicit_resolvers.items()
-    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +95,7 @@ def line_in(text: str, path: str) -> int:
     if excess(text, MANIFESTS):
         return 1
     try:
-        node = yaml.compose(text, Loader=_Loader)
+        node = yaml.compose(text, Loader=KubectlLoader)
     except yaml.YAMLError:
         return 1
     return 1 if node is None else line_of(node, path)
@@ -190,7 +180,7 @@ def _values(text: str, *, file: str) -> list[Any]:
     if problem := excess(text, MANIFESTS):
         raise BadInput(f"{file}: {problem}")
     try:
-        return list(yaml.load_all(text, Loader=_Loader))
+        return list(yaml.load_all(text, Loader=KubectlLoader))
     except yaml.MarkedYAMLError as error:
         line = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
         raise BadInput(f"{file}{line}: not YAML: {error.problem}") from None
@@ -222,7 +212,7 @@ def _place(file: str, find: Callable[[], yaml.Node], path: str = "") -> str:
 
 def _node(text: str, number: int, item: int | None = None) -> yaml.Node:
     # The same position in the document list as while reading.
-    node = list(yaml.compose_all(text, Loader=_Loader))[number]
+    node = list(yaml.compose_all(text, Loader=KubectlLoader))[number]
     items = _child(node, "items")
     if item is None or not isinstance(items, yaml.SequenceNode):
         return node
