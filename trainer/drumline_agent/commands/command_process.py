@@ -70,6 +70,17 @@ class CommandProcess:
         """True until the process has ended."""
         return not self.exited.done()
 
+    @property
+    def has_session(self) -> bool:
+        """True until the process and all that it has left in its session have ended."""
+        try:
+            os.killpg(self.pid, 0)
+        except ProcessLookupError:
+            return False
+        except PermissionError:  # what is left belongs to another user
+            return self.alive
+        return True
+
     def may_print_bar(self) -> bool:
         """Return whether the next state of a progress bar is due to be printed."""
         due = self.heard_at - self.bar_printed_at >= BAR_SECONDS

@@ -16,12 +16,12 @@ import os
 import signal
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from drumline_agent.base.change_notifier import ChangeNotifier
 from drumline_agent.base.events import AgentEvent, log
 from drumline_agent.base.settings import AgentSettings
-from drumline_agent.base.tasks import wait_for_all
 from drumline_agent.commands.client_link import ClientLink
 from drumline_agent.commands.command_faults import CommandFaults
 from drumline_agent.commands.command_process import CommandNotStartedError, CommandProcess, kill
@@ -29,6 +29,7 @@ from drumline_agent.commands.command_starter import CommandStarter
 from drumline_agent.commands.end_notice import EndNotice
 from drumline_agent.commands.launch_environment import run_id
 from drumline_agent.commands.launch_plan import LaunchPlan
+from drumline_agent.commands.leftovers import kill_all
 from drumline_agent.commands.loss_watch import LossWatch
 from drumline_agent.commands.nested_launch import nested_world_size
 from drumline_agent.commands.own_patterns import work_budget
@@ -62,6 +63,8 @@ STOP_SECONDS = 1.0
 """Between SIGTERM and SIGKILL for the processes of an attempt that has failed: they can save
 nothing any more, only flush what they log. A rank that waits for a dead peer does neither."""
 KILL_SECONDS = 5.0
+_POLL_SECONDS = 0.02
+"""Seconds between two looks at processes below a rank."""
 SAVING_PART = 0.5
 """Share of the grace period in which ranks can agree to save before their pod ends."""
 NO_ANSWER = "the program does not acknowledge saves"
@@ -297,7 +300,8 @@ class CommandRanks:
     async def end(self, *, grace_seconds: float = 0.0) -> bool:
         """End every process and print its remaining output. Return whether all had done their work.
 
-        With a grace period, processes that do not have the notice get it first.
+        With a grace period, processes that do not have the notice get it first. Processes that
+        leave have the rest of their grace period.
         """
         self._starter.close()
         # Before the signals: an exit after a notice says nothing about the work.
@@ -305,6 +309,8 @@ class CommandRanks:
         if grace_seconds > 0:
             self._notify_all()
             await self._wait_for_exits(grace_seconds)
+        elif self._has_left:
+            await self._wait_for_exits(self._notice.seconds_left)
         await self._stop(0.0)
         self._close_outputs()
         return well
@@ -405,8 +411,10 @@ class CommandRanks:
         process.done = unasked and code == 0
         if code == 0:
             self._clients.ended_well(process.placement)
-        else:
-            process.signal_group(signal.SIGKILL)  # its children hold GPUs and the pipe
+        # Its children hold GPUs and the pipe. After a notice they may save: a shell that runs a
+        # script ends at SIGTERM, before the script does.
+        elif unasked:
+            process.signal_group(signal.SIGKILL)
         # 3. Wake those that wait for exits, then report.
         self.changes.notify()
         if unasked and not process.done:
@@ -455,11 +463,28 @@ class CommandRanks:
         for process in self._processes.values():
             kill(process)
         await self._wait_for_exits(KILL_SECONDS)
+        if self._processes:
+            await self._kill_leftovers()
+
+    async def _kill_leftovers(self) -> None:
+        """Kill what these processes started in other sessions, such as torchrun's workers."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(KILL_SECONDS):
+                # Again until none is found: one of them may start another meanwhile.
+                while pids := self._starter.leftovers():
+                    kill_all(pids)
+                    await asyncio.sleep(_POLL_SECONDS)
 
     async def _wait_for_exits(self, seconds: float) -> None:
-        await wait_for_all(
-            [process.exited for process in self._processes.values()], seconds=seconds
-        )
+        """Wait until the processes have ended, and all in their sessions."""
+        processes = self._processes.values()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await asyncio.gather(*(asyncio.shield(process.exited) for process in processes))
+                while any(  # noqa: ASYNC110 - no event tells the end of a foreign child
+                    process.has_session for process in processes
+                ):
+                    await asyncio.sleep(_POLL_SECONDS)
 
     def _close_outputs(self) -> None:
         for process in self._processes.values():

@@ -7,6 +7,7 @@ rank of the pod has shown a step, or some time after the ranks: in most programs
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -23,8 +24,10 @@ from drumline_agent.commands.launch_environment import (
     thread_variables,
 )
 from drumline_agent.commands.launch_plan import LaunchPlan
+from drumline_agent.commands.leftovers import MARK_VARIABLE, leftovers
 from drumline_agent.commands.own_patterns import PatternReader
 from drumline_agent.commands.pod_clients import PodClients
+from drumline_agent.commands.process_activity import running_processes
 from drumline_agent.commands.progress_lines import ProgressReader
 from drumline_agent.commands.standby import RankStart, Standbys
 from drumline_agent.processes.reaper import Reaper
@@ -65,6 +68,7 @@ class CommandStarter:
         self._starts: dict[int, RankStart] = {}
         """Start parameters of the newest process of each slot."""
         self._timer: asyncio.TimerHandle | None = None
+        self._mark = secrets.token_hex(16)
 
     async def start(
         self,
@@ -117,6 +121,11 @@ class CommandStarter:
         self._cancel_timer()
         self._standbys.close()
 
+    def leftovers(self) -> list[int]:
+        """Return the remaining processes of ended ranks."""
+        # Children that are watched: ranks that still run, and standbys.
+        return leftovers(self._mark, kept=self._reaper.watched, processes=running_processes())
+
     def _set_timer(self) -> None:
         self._cancel_timer()
         loop = asyncio.get_running_loop()
@@ -156,6 +165,7 @@ class CommandStarter:
             **thread_variables(placement, self._inherited),
             **variables,
             **self._clients.variables(self._inherited),
+            MARK_VARIABLE: self._mark,
         }
         return RankStart(
             command=command_line(self._plan.command, variables), environment=environment

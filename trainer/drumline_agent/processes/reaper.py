@@ -24,6 +24,11 @@ class Reaper:
         """
         return self._watched.setdefault(pid, asyncio.get_running_loop().create_future())
 
+    @property
+    def watched(self) -> list[int]:
+        """Process ids of the children that were started here and have not ended."""
+        return list(self._watched)
+
     def _reap(self) -> None:
         # Several children may have ended for one SIGCHLD. Orphans are reaped, too: this is PID 1.
         while True:
