@@ -41,6 +41,8 @@ class FailedCheckpoint:
 class _Parts:
     begun: set[int] = field(default_factory=set[int])
     paths: dict[int, str] = field(default_factory=dict[int, str])
+    failed: set[int] = field(default_factory=set[int])
+    """Ranks that could not save. They may save once more."""
 
 
 class CheckpointParts:
@@ -72,6 +74,7 @@ class CheckpointParts:
             case PartSaved(step=step, path=path):
                 if parts := self._parts(step):
                     parts.begun.discard(rank)
+                    parts.failed.discard(rank)
                     parts.paths[rank] = path
         return self._complete()
 
@@ -84,9 +87,12 @@ class CheckpointParts:
         return parts
 
     def _fail(self, rank: int, step: int, error: str) -> FailedCheckpoint | None:
-        if step <= self._newest:
+        parts = self._parts(step)
+        if parts is None:
             return None
-        self._under_way.pop(step, None)
+        # Kept: the parts of other ranks may come later, and they are not a whole checkpoint.
+        parts.begun.discard(rank)
+        parts.failed.add(rank)
         return FailedCheckpoint(step=step, rank=rank, error=error)
 
     def _complete(self) -> CompleteCheckpoint | None:
@@ -100,6 +106,8 @@ class CheckpointParts:
         return CompleteCheckpoint(step=self._newest, path=path)
 
     def _is_whole(self, step: int, parts: _Parts) -> bool:
+        if parts.failed:
+            return False
         return bool(parts.paths) and all(
             rank in parts.paths or (rank not in parts.begun and self._steps.get(rank, -1) > step)
             for rank in range(self._world_size)

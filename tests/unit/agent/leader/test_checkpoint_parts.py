@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pytest
+
 from drumline_agent.leader.checkpoint_parts import (
     KEPT_STEPS,
     CheckpointParts,
@@ -49,6 +51,22 @@ def test_a_part_that_fails_fails_the_checkpoint_and_not_the_next() -> None:
     assert parts.handle(1, at(5)) is None
     parts.handle(0, PartSaved(step=8, path="/d"))
     assert parts.handle(1, PartSaved(step=8)) == CompleteCheckpoint(step=8, path="/d")
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_parts_that_come_after_a_failed_one_are_no_checkpoint(first: int) -> None:
+    parts = CheckpointParts(world_size=3)
+    said: dict[int, PartSaved] = {0: PartSaved(step=4, path="/c"), 1: PartSaved(step=4, error="x")}
+    outcomes = [parts.handle(rank, said[rank]) for rank in (first, 1 - first)]
+    assert FailedCheckpoint(step=4, rank=1, error="x") in outcomes
+    assert parts.handle(2, PartSaved(step=4, path="/c")) is None
+    assert [parts.handle(rank, at(5)) for rank in range(3)] == [None] * 3
+
+
+def test_a_part_that_is_saved_once_more_completes_the_checkpoint() -> None:
+    parts = CheckpointParts(world_size=1)
+    assert parts.handle(0, PartSaved(step=4, error="busy")) is not None
+    assert parts.handle(0, PartSaved(step=4, path="/c")) == CompleteCheckpoint(step=4, path="/c")
 
 
 def test_an_older_checkpoint_that_ends_later_is_of_no_use() -> None:
