@@ -17,7 +17,7 @@ Imports torch, so it is imported late: the client itself needs the standard libr
 from __future__ import annotations
 
 import sys
-from collections import Counter, OrderedDict
+from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Mapping, MutableMapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, cast
@@ -31,6 +31,8 @@ ALIGNMENT: Final = 64
 MAX_DEPTH: Final = 64
 _MAPPINGS: Final[dict[str, Any]] = {"dict": dict, "OrderedDict": OrderedDict, "Counter": Counter}
 _SCALARS: Final = (bool, int, float, str, type(None))
+MAX_INTEGER_BITS: Final = 8192
+"""Python converts longer integers to text only if a program allows it."""
 
 
 @dataclass(frozen=True)
@@ -141,7 +143,7 @@ class _Packer:
             raise TypeError(f"{path}: nested deeper than {MAX_DEPTH} containers")
         # type, not isinstance: a bool is an int, and subclasses would lose their type.
         if type(value) in _SCALARS:
-            return value
+            return _bounded(value, path=path)
         if isinstance(value, torch.Tensor):
             return ["tensor", self._tensor(value, path=path)]
         # Tensors come first, because some tensor subclasses have a state_dict too.
@@ -175,9 +177,13 @@ class _Packer:
         if isinstance(value, bytes):
             return ["bytes", value.hex()]
         # Object arrays hold pointers, which mean nothing in another process.
-        if numpy is not None and isinstance(value, numpy.generic) and not value.dtype.hasobject:
-            return value.item()
-        if numpy is not None and isinstance(value, numpy.ndarray) and not value.dtype.hasobject:
+        if numpy is not None and isinstance(value, numpy.generic):
+            number = value.item()
+            # Dates, complex numbers and records have no number or text of JSON.
+            if type(number) in _SCALARS:
+                return number
+        # A subclass has more than its elements, such as a mask.
+        if numpy is not None and type(value) is numpy.ndarray and value.dtype.kind not in "OV":
             flat = numpy.ascontiguousarray(value).reshape(-1).view(numpy.uint8)
             number = self._add(torch.as_tensor(flat), device="cpu")
             return ["array", [number, value.dtype.str, list(value.shape)]]
@@ -190,6 +196,7 @@ class _Packer:
         # The local shard only: every rank saves its own part.
         if _is_sharded(tensor):
             local: Any = tensor.to_local()
+            _refuse_indirect(local, path=path)
             return self._add(
                 local,
                 device=local.device.type,
@@ -197,9 +204,7 @@ class _Packer:
                 whole_shape=list(tensor.shape),
                 whole_stride=list(tensor.stride()),
             )
-        # Sparse, quantized and meta tensors have no single run of bytes.
-        if tensor.layout != torch.strided or tensor.is_quantized or tensor.device.type == "meta":
-            raise TypeError(f"{path}: only dense tensors with memory can be in a snapshot")
+        _refuse_indirect(tensor, path=path)
         return self._add(tensor, device=tensor.device.type)
 
     def _add(self, tensor: torch.Tensor, *, device: str, **whole: Any) -> int:
@@ -226,6 +231,45 @@ class _Packer:
         return known.index(name)
 
 
+def _refuse_indirect(tensor: Any, *, path: str) -> None:
+    """Refuse a tensor whose numbers are not its own dense memory.
+
+    Raises:
+        TypeError: the message names the path.
+    """
+    # Sparse, quantized, nested and meta tensors have no single run of bytes.
+    is_dense = tensor.layout == torch.strided and not tensor.is_nested
+    if not is_dense or tensor.is_quantized or tensor.device.type == "meta":
+        raise TypeError(f"{path}: only dense tensors with memory can be in a snapshot")
+    if not hasattr(tensor, "__tensor_flatten__"):
+        return
+    # A subclass of a library. It may wrap the numbers, with a scale for example. A quantized one
+    # would come back as a plain tensor.
+    parts = [getattr(tensor, name) for name in tensor.__tensor_flatten__()[0]]
+    wrapped = [part for part in parts if (part.dtype, part.shape) == (tensor.dtype, tensor.shape)]
+    if len(wrapped) != 1 or any(part.numel() > 1 for part in parts if part is not wrapped[0]):
+        raise TypeError(f"{path}: a {type(tensor).__name__} cannot be in a snapshot")
+
+
+def _fits(target: torch.Tensor, stored: torch.Tensor) -> bool:
+    """Return whether a tensor can receive these numbers, each in a place of its own."""
+    if (target.dtype, target.shape) != (stored.dtype, stored.shape):
+        return False
+    # An expanded tensor repeats one element.
+    return all(stride or length <= 1 for stride, length in zip(target.stride(), target.shape))
+
+
+def _bounded(value: Any, *, path: str) -> Any:
+    """Return a number, text or None.
+
+    Raises:
+        TypeError: it is an integer that is too long.
+    """
+    if type(value) is int and value.bit_length() > MAX_INTEGER_BITS:
+        raise TypeError(f"{path}: an integer of {value.bit_length()} bits")
+    return value
+
+
 class _Unpacker:
     def __init__(self, description: Mapping[str, Any], body: memoryview, likes: Any) -> None:
         self._records: list[PackedTensor] = [
@@ -248,6 +292,9 @@ class _Unpacker:
         if kind in _MAPPINGS:
             likes = _mapping(like) or {}
             pairs: Any = [(key, self.value(child, likes.get(key))) for key, child in content]
+            # The function that makes missing values is the program's. It is no part of the state.
+            if isinstance(like, defaultdict):
+                return defaultdict(cast("Any", like).default_factory, pairs)
             return _MAPPINGS[kind](dict(pairs))
         if kind in ("list", "tuple"):
             known = _list(like) or []
@@ -269,7 +316,7 @@ class _Unpacker:
         if isinstance(like, torch.Tensor):
             target = self._local_part(like, record)
             # A filled tensor keeps its identity, so references of the program stay valid.
-            if target is not None and (target.dtype, target.shape) == (stored.dtype, stored.shape):
+            if target is not None and _fits(target, stored):
                 target.copy_(stored)
                 return like
         # Another dtype or shape: the value replaces the tensor at this path.

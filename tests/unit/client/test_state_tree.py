@@ -2,12 +2,13 @@ from __future__ import annotations
 
 import json
 import math
-from collections import Counter, OrderedDict
-from typing import Any
+from collections import Counter, OrderedDict, defaultdict
+from typing import Any, Self
 
 import numpy as np
 import pytest
 import torch
+from torch.testing._internal.two_tensor import TwoTensor
 
 from drumline_client.snapshot_file import SnapshotError
 from drumline_client.state_tree import copy_into, pack, unpack
@@ -101,6 +102,14 @@ def test_an_optimizer_without_moments_gets_those_of_the_snapshot() -> None:
         (torch.empty(2, device="meta"), "only dense tensors"),
         ({(1, 2): 3}, "a key of type tuple"),
         (lambda: None, "a function cannot"),
+        (TwoTensor(torch.ones(2), torch.zeros(2)), "a TwoTensor cannot"),
+        (np.datetime64("2026-11-30"), "a datetime64 cannot"),
+        (np.complex64(1j), "a complex64 cannot"),
+        (np.longdouble(1.5), "a longdouble cannot"),
+        (np.zeros(1, dtype="i4,f4")[0], "a void cannot"),
+        (np.zeros(2, dtype="i4,f4"), "a ndarray cannot"),
+        (np.ma.masked_array([1, 2], [0, 1]), "a MaskedArray cannot"),
+        ([1 << 20_000], "an integer of 20001 bits"),
     ],
 )
 def test_what_cannot_be_rebuilt_is_refused_with_its_path(value: Any, reason: str) -> None:
@@ -120,3 +129,42 @@ def test_a_state_with_other_keys_is_not_filled() -> None:
     with pytest.raises(SnapshotError, match="differ in optimizer"):
         restored({"model": torch.ones(2), "optimizer": 1}, {"model": weights})
     assert torch.equal(weights, torch.zeros(2))
+
+
+class Scaled(torch.Tensor):
+    """Wraps a tensor and its scale, as the weights of float8 training do."""
+
+    @staticmethod
+    def __new__(cls: type[Self], inner: torch.Tensor) -> Self:
+        made: Any = torch.Tensor._make_wrapper_subclass(
+            cls, inner.shape, dtype=inner.dtype, device=inner.device
+        )
+        made.inner, made.scale = inner, torch.tensor(1.0)
+        return made
+
+    def __tensor_flatten__(self) -> tuple[list[str], None]:
+        return ["inner", "scale"], None
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        bare = [each.inner if isinstance(each, cls) else each for each in args]
+        return func(*bare, **(kwargs or {}))
+
+
+def test_a_tensor_that_wraps_its_numbers_is_filled_in_place() -> None:
+    target = Scaled(torch.zeros(3))
+    back = restored({"t": Scaled(torch.tensor([1.0, 2.0, 3.0]))}, {"t": target})["t"]
+    assert back is target
+    assert target.inner.tolist() == [1.0, 2.0, 3.0]
+
+
+def test_a_dict_with_a_default_keeps_it() -> None:
+    counts = defaultdict(int, a=1)
+    back = restored({"counts": counts}, {"counts": defaultdict(int)})["counts"]
+    assert back == {"a": 1}
+    assert back["b"] == 0
+
+
+def test_a_tensor_of_shared_elements_is_replaced() -> None:
+    back = restored({"t": torch.arange(3.0)}, {"t": torch.zeros(1).expand(3)})["t"]
+    assert back.tolist() == [0.0, 1.0, 2.0]
