@@ -40,6 +40,7 @@ def _starts(size: int) -> Iterator[int]:
     yield from (last * number // (samples - 1) for number in range(samples))
 
 
+LFS_POINTER: Final = b"version https://git-lfs.github.com/"
 _MAGIC: Final = {
     b"PAR1": "Parquet",
     b"ARROW1": "Arrow",
@@ -55,6 +56,7 @@ _MAGIC: Final = {
     b"%PDF": "PDF",
     b"\xff\xfe": "UTF-16",
     b"\xfe\xff": "UTF-16",
+    LFS_POINTER: "a pointer of Git LFS and not its file (git lfs pull)",
 }
 """First bytes of formats that data sets come in."""
 _TAR: Final = (257, b"ustar")
@@ -64,7 +66,7 @@ HEAD_BYTES: Final = 512
 def other_format(name: str, head: bytes) -> str | None:
     """Return the format of a file by its name and first bytes. None: plain text."""
     # Lines of JSON are text by their bytes, so only the name tells.
-    if name.endswith((".jsonl", ".ndjson")):
+    if name.lower().endswith((".jsonl", ".ndjson")):
         return "JSON lines"
     # A tar has its magic word at byte 257, behind other fields of the first header.
     start, word = _TAR

@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, islice, pairwise
-from pathlib import Path
+from pathlib import Path, PurePath
 
 import numpy as np
 import numpy.typing as npt
@@ -194,7 +194,7 @@ def open_corpus(config: DataConfig) -> Corpus:
         candidates = iter([Path(config.source)])
     else:
         folder, pattern = Path(config.source), config.pattern
-        candidates = folder.glob(pattern)
+        candidates = (path for path in folder.glob(pattern) if _is_wanted(path, folder, pattern))
     if not folder.is_dir():
         raise ConfigError(f"data.source: {folder} is not a folder in this container")
     # Phase 2: sort by path. File systems list in any order, and all ranks must agree on positions.
@@ -211,10 +211,27 @@ def open_corpus(config: DataConfig) -> Corpus:
     return _corpus(folder, files)
 
 
+def is_hidden(name: PurePath) -> bool:
+    """Return whether a file or one of its folders is hidden, such as `.git/HEAD` and `._a.txt`.
+
+    Editors, Git and macOS write them beside data. A mounted ConfigMap has its files in a hidden
+    folder and, once more, as links to them.
+    """
+    return any(part.startswith(".") for part in name.parts)
+
+
+def _is_wanted(path: Path, folder: Path, pattern: str) -> bool:
+    """Return whether a file is not hidden, or the pattern asks for hidden ones."""
+    return is_hidden(PurePath(pattern.removeprefix("./"))) or not is_hidden(
+        path.relative_to(folder)
+    )
+
+
 def _instead_of(folder: Path) -> str:
     """Return advice from the names of files that are there."""
     # The advice is bounded: a folder of a million files must not delay an error message.
-    there = (path for path in islice(folder.rglob("*"), _MAX_NAMES_EXAMINED) if path.is_file())
+    names = islice(folder.rglob("*"), _MAX_NAMES_EXAMINED)
+    there = (path for path in names if path.is_file() and not is_hidden(path.relative_to(folder)))
     suffixes = Counter(path.suffix for path in there if path.suffix)
     if not suffixes:
         return ""

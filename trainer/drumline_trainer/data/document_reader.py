@@ -12,11 +12,14 @@ from pathlib import PurePosixPath
 from typing import Final
 
 from drumline_contract.config import ConfigError
+from drumline_trainer.data.contents import HEAD_BYTES, other_format
 from drumline_trainer.data.corpus import Corpus
 from drumline_trainer.data.records.files import (
     JSON_SUFFIX,
     RECORD_SUFFIXES,
+    TABLE_SUFFIXES,
     StoredRecord,
+    check_is_no_table,
     check_is_text,
     decoded,
     holds_records,
@@ -93,7 +96,13 @@ def read_documents(
                 texts = _rendered(stored, renderer)
                 yield TextDocument(texts, after, stored.place, renderer.note(stored.record))
         else:
-            text = LearnedText(decoded(path.read_bytes(), path, at=0), framed=True)
+            content = path.read_bytes()
+            kind = other_format("", content[:HEAD_BYTES])
+            if kind is not None:
+                raise ConfigError(
+                    f"source: {path} is {kind} and no text; leave it out by --pattern"
+                )
+            text = LearnedText(decoded(content, path, at=0), framed=True)
             # A plain file is one document. Its position is the start of the next file, never an
             # offset within the file.
             yield TextDocument((text,), DocumentPosition(number + 1), str(path))
@@ -110,7 +119,7 @@ def record_names(corpus: Corpus) -> frozenset[str]:
         OSError: the storage fails.
     """
     # Suffixes such as .jsonl are always records.
-    names = frozenset(name for name in corpus.paths if name.endswith(RECORD_SUFFIXES))
+    names = frozenset(name for name in corpus.paths if name.lower().endswith(RECORD_SUFFIXES))
     beside = [
         name
         for name in corpus.paths
@@ -118,10 +127,13 @@ def record_names(corpus: Corpus) -> frozenset[str]:
     ]
     # JSON files count only if no other text is there. A source tree has .json files beside its
     # programs.
-    if not all(name.endswith(JSON_SUFFIX) for name in beside):
+    if not all(name.lower().endswith((JSON_SUFFIX, *TABLE_SUFFIXES)) for name in beside):
         return names
-    names |= {name for name in beside if holds_records(corpus.folder / name)}
-    for name in beside:
+    for name in (name for name in beside if name.lower().endswith(TABLE_SUFFIXES)):
+        check_is_no_table(corpus.folder / name)
+    listed = [name for name in beside if name.lower().endswith(JSON_SUFFIX)]
+    names |= {name for name in listed if holds_records(corpus.folder / name)}
+    for name in listed:
         if name not in names:
             check_is_text(corpus.folder / name)
     return names

@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from drumline_contract.config import ConfigError
-from drumline_trainer.data.corpus import Corpus, corpus_of_files
+from drumline_trainer.data.corpus import Corpus, corpus_of_files, is_hidden
 from drumline_trainer.data.tar_samples import TAR_SUFFIX, TarSample, tar_samples
 
 IMAGE_SUFFIXES: Final = (".jpg", ".jpeg", ".png", ".webp")
@@ -72,7 +72,7 @@ def holds_image_files(source: Path) -> bool:
     if not source.is_dir():
         return False
     # Sorted, so that every rank takes the same branch for the same folder.
-    entries = sorted(source.iterdir())
+    entries = _visible(source)
     if any(path.suffix == TAR_SUFFIX for path in entries):
         return True
     # `next` stops at the first image. A folder may hold millions of files.
@@ -89,17 +89,25 @@ def list_image_files(source: Path) -> ImageFiles:
         return _of_tars(source.parent, [source])
     # Tars go first: a folder with tars and class folders is a WebDataset with other files beside
     # it.
-    tars = sorted(path for path in source.iterdir() if path.suffix == TAR_SUFFIX)
+    tars = [path for path in _visible(source) if path.suffix == TAR_SUFFIX]
     return _of_tars(source, tars) if tars else _of_folders(source)
 
 
+def _visible(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.iterdir() if not path.name.startswith("."))
+
+
 def _images_below(folder: Path) -> Iterator[Path]:
-    return (path for path in folder.rglob("*") if path.suffix.lower() in IMAGE_SUFFIXES)
+    return (
+        path
+        for path in folder.rglob("*")
+        if path.suffix.lower() in IMAGE_SUFFIXES and not is_hidden(path.relative_to(folder))
+    )
 
 
 def _of_folders(folder: Path) -> ImageFiles:
     # Classes are numbered by sorted names, as torchvision's ImageFolder numbers them.
-    classes = sorted(path.name for path in folder.iterdir() if path.is_dir())
+    classes = [path.name for path in _visible(folder) if path.is_dir()]
     paths: list[Path] = []
     labels: list[int] = []
     for number, name in enumerate(classes):

@@ -153,7 +153,7 @@ def open_indexed(indices: list[Path], *, tokenizer: LoadedTokenizer) -> IndexedT
 
 
 def _is_index(path: Path) -> bool:
-    if path.suffix != _INDEX or not path.is_file():
+    if path.suffix != _INDEX or path.name.startswith(".") or not path.is_file():
         return False
     with open_regular(path) as file:
         return file.read(len(_MAGIC)) == _MAGIC

@@ -7,6 +7,7 @@ template and edited records alike.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import accumulate
@@ -44,6 +45,15 @@ from drumline_trainer.data.records.tokenizer import (
 MOST_BYTES: Final = 64 << 20
 BATCH_CHARACTERS: Final = 200_000
 _SPLITS_FILE: Final = "dataset_dict.json"
+_SPLITS: Final = {
+    split: re.compile(rf"(?:^|[-._ 0-9/])(?:{words})(?:[-._ 0-9/]|$)", re.IGNORECASE)
+    for split, words in (
+        ("training", "train|training"),
+        ("validation", "validation|valid|val|dev"),
+        ("test", "test|testing|eval|evaluation"),
+    )
+}
+"""Words in the names of files and folders by which `datasets` tells splits apart."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -99,8 +109,12 @@ class MemoryText:
         """Do nothing."""
 
 
-def records_of(corpus: Corpus) -> Corpus | None:
+def records_of(corpus: Corpus, *, with_text: bool = False) -> Corpus | None:
     """Return the files of records among these. None: there are none.
+
+    Args:
+        corpus: the files.
+        with_text: whether texts may lie beside records. All files are returned then.
 
     Raises:
         ConfigError: there are also other files, or several splits of a data set.
@@ -116,6 +130,8 @@ def records_of(corpus: Corpus) -> Corpus | None:
         # intention unclear.
         if path not in known and PurePosixPath(path).name not in BESIDE_RECORDS
     ]
+    if other and with_text:
+        return corpus
     if other:
         raise ConfigError(
             f"data.source: {corpus.folder} has records ({', '.join(RECORD_SUFFIXES)}) and other"
@@ -131,6 +147,23 @@ def records_of(corpus: Corpus) -> Corpus | None:
                 f" name the folder of one, such as {corpus.folder / splits[-1]}"
             )
     return corpus.only(names)
+
+
+def split_notes(corpus: Corpus) -> tuple[str, ...]:
+    """Say that files are several splits of a data set, as `datasets` tells them apart by names."""
+    first_of: dict[str, str] = {}
+    for name in corpus.paths:
+        split = next((each for each, form in _SPLITS.items() if form.search(name)), None)
+        if split is not None:
+            first_of.setdefault(split, name)
+    if "training" not in first_of or len(first_of) == 1:
+        return ()
+    splits = ", ".join(f"{split} ({first_of[split]})" for split in sorted(first_of))
+    note = (
+        f"several splits of a data set are read as one: {splits}; name the files of one in"
+        " data.pattern, such as '**/train*'"
+    )
+    return (note,)
 
 
 def open_records(corpus: Corpus, config: DataConfig, *, tokenizer_file: AnyPath) -> MemoryText:
@@ -171,7 +204,7 @@ def open_records(corpus: Corpus, config: DataConfig, *, tokenizer_file: AnyPath)
     text = _joined(documents, tokenizer=reader.tokenizer, paired=reader.renderer.kind.paired)
     return replace(
         text,
-        notes=survey.notes(),
+        notes=(*survey.notes(), *split_notes(corpus)),
         examples=tuple(survey.examples(reader.tokenizer, color=False)),
     )
 

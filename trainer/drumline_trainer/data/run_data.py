@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 import math
 from dataclasses import replace
+from pathlib import Path
 from typing import Final, NamedTuple
 
 from drumline_contract.buckets.path import AnyPath, read_file
-from drumline_contract.config import ConfigError, TrainerConfig
+from drumline_contract.config import ConfigError, DataConfig, TrainerConfig
 from drumline_contract.config.bounds import MOST_STEPS
 from drumline_contract.shapes.hugging_face import model_folder
+from drumline_trainer.data.corpus import Corpus, open_corpus
 from drumline_trainer.data.dataset import Dataset
 from drumline_trainer.data.document_dataset import DocumentDataset
 from drumline_trainer.data.held_out import (
@@ -21,8 +23,9 @@ from drumline_trainer.data.held_out import (
 )
 from drumline_trainer.data.mixture import MixtureDataset
 from drumline_trainer.data.preference_dataset import PreferenceDataset
+from drumline_trainer.data.record_text import MemoryText
 from drumline_trainer.data.records.tokenizer import MAX_TOKENIZER_BYTES, TOKENIZER_FILE
-from drumline_trainer.data.sources import open_dataset
+from drumline_trainer.data.sources import mixture_parts, open_dataset
 from drumline_trainer.data.text_dataset import TextDataset
 
 
@@ -37,7 +40,8 @@ def open_run_data(config: TrainerConfig) -> RunData:
     """Open what the configuration names, and check that the model knows its tokens.
 
     Raises:
-        ConfigError: as `open_dataset` and `check_vocabulary`, or too little to hold anything out.
+        ConfigError: as `open_dataset` and `check_vocabulary`, too little to hold anything out, or
+            held-out samples that are trained on.
     """
     # Phase 1: the training data. It is checked against the model before anything else is opened.
     folder = None if config.folder is None else model_folder(config.folder)
@@ -56,7 +60,53 @@ def open_run_data(config: TrainerConfig) -> RunData:
         return RunData(training=training, held_out=held_out_part(training, evaluation))
     other = open_dataset(elsewhere, seed=config.seed, model_folder=folder, model=config.model)
     check_vocabulary(other, config)
+    _refuse_learned(training, config.data, other, elsewhere)
     return RunData(training=training, held_out=held_out_part(other, evaluation))
+
+
+def _refuse_learned(
+    training: Dataset, learned: DataConfig, other: Dataset, measured: DataConfig
+) -> None:
+    """Refuse held-out samples that are trained on: their loss would say nothing of other text.
+
+    Args:
+        training: the training data.
+        learned: its configuration.
+        other: the held-out data.
+        measured: its configuration.
+
+    Raises:
+        ConfigError: a file is in both, or both are the same shards or images.
+    """
+    shared = None
+    if _is_listed(training) and _is_listed(other):
+        both = sorted(_files(learned) & _files(measured))
+        shared = f"{both[0]} is trained on" if both else None
+    # Token shards and images are read whole, whatever the pattern.
+    elif training.fingerprint() == other.fingerprint():
+        shared = "all of it is trained on"
+    if shared is not None:
+        training.close()
+        other.close()
+        raise ConfigError(
+            f"evaluation: {shared}; name files in evaluation.pattern or evaluation.source that"
+            " data.pattern does not match, or leave both out to hold out evaluation.share"
+        )
+
+
+def _is_listed(dataset: Dataset) -> bool:
+    """Return whether the samples come from the files that a pattern matches."""
+    if isinstance(dataset, MixtureDataset):
+        return all(map(_is_listed, dataset.parts))
+    return isinstance(dataset, TextDataset | DocumentDataset) and isinstance(
+        dataset.text, MemoryText | Corpus
+    )
+
+
+def _files(config: DataConfig) -> set[Path]:
+    """Return the files that are read, without links."""
+    corpora = map(open_corpus, mixture_parts(config))
+    return {(each.folder / name).resolve() for each in corpora for name in each.paths}
 
 
 def with_steps_of_epochs(config: TrainerConfig, training: Dataset) -> TrainerConfig:

@@ -88,11 +88,7 @@ def _open_mixture(
     config: DataConfig, plan: MixturePlan, seed: int, model_folder: AnyPath | None
 ) -> MixtureDataset:
     """Open every part by itself; if a part of one is not learned, none is cut anywhere."""
-    # Each part is opened like a data set of its own, from a subfolder of the source.
-    own = [
-        replace(config, source=f"{config.source.rstrip('/')}/{part.name}", mixture=None)
-        for part in plan.parts
-    ]
+    own = mixture_parts(config)
     # An error in one part closes the parts that are open already. `pop_all` keeps them open on
     # success.
     with ExitStack() as opened:
@@ -119,6 +115,22 @@ def _open_mixture(
         opened.pop_all()
     examples = tuple(line for part in parts for line in part.examples)
     return MixtureDataset(seed=seed, names=names, parts=parts, counts=counts, examples=examples)
+
+
+def mixture_parts(config: DataConfig) -> list[DataConfig]:
+    """Return the parts of a mixture, each like a data set of its own in a subfolder.
+
+    Raises:
+        ConfigError: the mixture cannot be read.
+    """
+    source = local_source(config.source)
+    if config.mixture is None:
+        return [replace(config, source=source)]
+    source = source.rstrip("/")
+    return [
+        replace(config, source=f"{source}/{part.name}", mixture=None)
+        for part in parsed_mixture(config.mixture).parts
+    ]
 
 
 def _packing(config: DataConfig, texts: Sequence[TokenStream]) -> Packing:

@@ -21,7 +21,7 @@ from pathlib import Path
 from drumline_contract.config import ConfigError, DataConfig
 from drumline_trainer.data.corpus import Corpus, local_source, open_corpus
 from drumline_trainer.data.document_reader import DocumentPosition
-from drumline_trainer.data.record_text import RecordReader
+from drumline_trainer.data.record_text import RecordReader, records_of, split_notes
 from drumline_trainer.data.records.kinds import RecordKind
 from drumline_trainer.data.records.survey import DocumentSurvey
 from drumline_trainer.data.records.tokenizer import EncodedRecord
@@ -93,6 +93,7 @@ def tokenize(options: TokenizeOptions, *, print_line: Callable[[str], None]) -> 
         chat_template=None if options.chat_template is None else str(options.chat_template),
     )
     corpus = open_corpus(source)
+    corpus = records_of(corpus, with_text=True) or corpus
     reader = RecordReader.of(
         corpus, source, tokenizer_file=options.tokenizer, end=options.end_of_text
     )
@@ -114,7 +115,7 @@ def tokenize(options: TokenizeOptions, *, print_line: Callable[[str], None]) -> 
         # The survey checks answers before the index exists. A failed check leaves the shards, but
         # no data set that a run would open.
         encoder.survey.check()
-        for note in encoder.survey.notes():
+        for note in (*encoder.survey.notes(), *split_notes(corpus)):
             print_line(note)
         # The index becomes durable first. A crash between the two lines leaves a complete data set
         # and a stale progress file.

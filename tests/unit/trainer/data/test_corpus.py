@@ -35,6 +35,20 @@ def test_files_lie_end_to_end_in_order_of_their_paths(folder: Path) -> None:
             assert corpus.read(start, stop - start) == whole[start:stop]
 
 
+def test_hidden_files_are_read_only_where_the_pattern_names_them(folder: Path) -> None:
+    """So the files of a mounted ConfigMap are read once, and none of Git's or macOS's."""
+    (folder / "..2026_11_30").mkdir()
+    (folder / "..2026_11_30" / "d.py").write_bytes(b"d")
+    (folder / "..data").symlink_to("..2026_11_30")
+    (folder / "d.py").symlink_to("..data/d.py")
+    (folder / "._a.py").write_bytes(b"Mac OS X")
+    assert open_corpus(folder_config(folder)).paths == ("a.py", "b.py", "d.py", "sub/c.py")
+    for pattern, paths in (("**/.*.py", ("._a.py",)), ("..2026*/*", ("..2026_11_30/d.py",))):
+        assert open_corpus(DataConfig(source=str(folder), pattern=pattern)).paths == paths
+    with pytest.raises(ConfigError, match=r"5.*'\*\*/\*\.py'"):
+        open_corpus(DataConfig(source=str(folder), pattern="*.c"))
+
+
 def test_a_pattern_that_fits_no_file_is_answered_with_one_that_does(tmp_path: Path) -> None:
     (tmp_path / "deep").mkdir()
     for name in ("a.jsonl", "deep/b.jsonl", "README.md"):

@@ -10,6 +10,8 @@ import pytest
 from drumline_contract.config import ConfigError, TrainerConfig
 from drumline_trainer.data.dataset import IGNORED
 from drumline_trainer.data.run_data import RunData, open_run_data
+from drumline_trainer.data.tokenize import tokenize
+from tests.unit.trainer.data.shard_examples import order
 
 LENGTH = 10
 
@@ -58,6 +60,35 @@ def test_other_files_are_measured_on_whole(tmp_path: Path) -> None:
     assert opened.training.epoch_samples == 25
     assert opened.held_out is not None
     assert first_tokens(opened.held_out, range(5)) == set(range(251, 201, -LENGTH))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "measured", "words"),
+    [("*.txt", "*.*t", "a.txt"), ("*", "*.held", "b.held"), ("**/*.held", "*", "b.held")],
+)
+def test_what_is_trained_on_is_not_measured(
+    tmp_path: Path, pattern: str, measured: str, words: str
+) -> None:
+    data(tmp_path)
+    config = {
+        "data": {"source": str(tmp_path), "pattern": pattern, "sequence_length": LENGTH},
+        "evaluation": {"pattern": measured},
+    }
+    with pytest.raises(
+        ConfigError, match=r"^evaluation: .* trained on; .*evaluation\.source"
+    ) as no:
+        open_run_data(TrainerConfig.from_dict(config))
+    assert words in str(no.value)
+
+
+def test_shards_have_no_part_that_a_pattern_holds_out(tmp_path: Path) -> None:
+    asked = order(tmp_path)
+    tokenize(asked, print_line=lambda _: None)
+    data = {"source": str(asked.output), "sequence_length": 16}
+    model = {"vocab_size": 1024}
+    config = {"model": model, "data": data, "evaluation": {"pattern": "shard-00001*"}}
+    with pytest.raises(ConfigError, match=r"^evaluation: all of it is trained on"):
+        open_run_data(TrainerConfig.from_dict(config))
 
 
 def test_a_last_batch_is_filled_with_samples_that_do_not_count(tmp_path: Path) -> None:

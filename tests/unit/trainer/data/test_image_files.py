@@ -214,6 +214,21 @@ def test_a_tar_of_other_things_is_refused(
     assert sentence in refused(DataConfig(source=str(tmp_path / "one.tar")))
 
 
+def test_hidden_files_beside_images_are_left_alone(folders: DataConfig, tars: DataConfig) -> None:
+    """A folder of an editor would be a class, and number all others anew."""
+    whole = [images(config).files for config in (folders, tars)]
+    photos = Path(folders.source)
+    (photos / "ant" / "._200.png").write_bytes(b"Mac OS X")
+    for hidden in (photos / ".ipynb_checkpoints", photos / "bee" / ".cache"):
+        hidden.mkdir()
+        (hidden / "200.png").write_bytes(encoded(200))
+    (Path(tars.source) / "._train-0.tar").write_bytes(b"Mac OS X")
+    for config, before in zip((folders, tars), whole, strict=True):
+        again = images(config).files
+        assert again.classes == before.classes
+        assert again.labels.tolist() == before.labels.tolist()
+
+
 def test_what_macos_writes_beside_files_is_left_alone(tmp_path: Path) -> None:
     members = [("a/._7.png", b"Mac OS X"), ("a/7.png", encoded(7)), ("a/7.cls", b"1")]
     write_tar(tmp_path / "one.tar", members)

@@ -219,6 +219,27 @@ def test_what_cannot_be_read_says_why(
     assert "make token shards with python -m" in refused(source, model)
 
 
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.JSONL", '{"text": "One."}\n{"text": "Two."}\n'),
+        ("a.Json", '[{"text": "One."}, {"text": "Two."}]'),
+        ("a.json", '\n{"text": "One."}'),
+        ("a.json", '{"text": "%s"}\n{"text": "Two."}\n' % ("One. " * 300_000)),
+    ],
+    ids=["capitals", "capitals of a list", "a line without an end", "a line of 1.5 MB"],
+)
+def test_records_are_none_of_the_text_of_their_json(
+    tmp_path: Path, model: Path, name: str, content: str
+) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / name).write_text(content)
+    text = opened(tmp_path / "data", model, pattern="*", sequence_length=2).text
+    assert len(text.document_ends()) == content.count("text")
+    tokenizer = Tokenizer.from_file(str(model / "tokenizer.json"))
+    assert tokenizer.decode(text.tokens(0, 4).tolist()).strip().startswith("One")
+
+
 def test_what_lies_beside_a_data_set_is_left_out_and_one_split_is_asked_for(
     tmp_path: Path, model: Path
 ) -> None:
@@ -227,7 +248,20 @@ def test_what_lies_beside_a_data_set_is_left_out_and_one_split_is_asked_for(
         write_lines(folder / split / "a.jsonl", [conversation(0), conversation(1)])
         (folder / split / "state.json").write_text("{}")
     (folder / "README.md").write_text("A data set")
-    assert len(learned(opened(folder, model, pattern="**/*"), model)) == 4
+    both = opened(folder, model, pattern="**/*")
+    assert len(learned(both, model)) == 4
+    assert not missing(str(both.notes()), "several splits", "test/a.jsonl", "train/a.jsonl")
+    alone = opened(folder, model, pattern="train/*")
+    assert "several splits" not in str(alone.notes())
+    options = TokenizeOptions(
+        source=folder,
+        pattern="**/*",
+        tokenizer=model / "tokenizer.json",
+        output=tmp_path / "shards",
+    )
+    lines: list[str] = []
+    assert tokenize(options, print_line=lines.append).documents == 4
+    assert "several splits" in str(lines)
     (folder / "dataset_dict.json").write_text("{}")
     message = refused(folder, model, pattern="**/*.jsonl")
     assert "with the splits test, train; name the folder of one, such as" in message

@@ -23,6 +23,7 @@ from typing import Any, Final, cast
 
 from drumline_contract.config import ConfigError
 from drumline_contract.regular_files import NotRegularError, open_regular
+from drumline_trainer.data.contents import HEAD_BYTES, LFS_POINTER, other_format
 from drumline_trainer.data.records.arrow_batches import (
     batch_bytes,
     bounded_batches,
@@ -46,13 +47,22 @@ RECORD_SUFFIXES: Final = (
 JSON_SUFFIX: Final = ".json"
 _FIELDS, _TEXT = JSON_SUFFIX, ".txt"
 _LIST_OF_OBJECTS: Final = re.compile(rb"\s*\[\s*\{")
-_LINE_OF_OBJECT: Final = re.compile(rb"\s*\{.*\}[ \t\r]*\n")
+_OBJECT_IN_A_LINE: Final = re.compile(rb"\s*\{.*\}\s*")
 _OPENS_JSON: Final = re.compile(rb"\s*[\[{]")
 _FIELDS_OF_RECORDS: Final = tuple(
     tuple(re.compile(rb'"%s"\s*:' % name) for name in names)
     for names in (
         *((b"messages",), (b"conversations",), (b"role", b"content")),
         *((b"prompt", b"completion"), (b"instruction", b"output"), (b"chosen", b"rejected")),
+    )
+)
+TABLE_SUFFIXES: Final = (".csv", ".tsv")
+_SEPARATORS: Final = re.compile(r"[,;\t]")
+_COLUMNS_OF_RECORDS: Final = tuple(
+    frozenset(names.split())
+    for names in (
+        *("text", "messages", "conversations", "prompt completion"),
+        *("instruction output", "chosen rejected"),
     )
 )
 _HEAD_BYTES: Final = 1 << 20
@@ -84,11 +94,13 @@ def read_records(path: Path, *, offset: int) -> Iterator[StoredRecord]:
         ConfigError: it is damaged, or holds other data.
         OSError: its storage fails.
     """
-    if path.name.endswith((*LINES_SUFFIXES, *_PACKED_LINES_SUFFIXES)):
+    _check_content(path)
+    name = path.name.lower()
+    if name.endswith((*LINES_SUFFIXES, *_PACKED_LINES_SUFFIXES)):
         return _lines(path, offset=offset)
-    if path.suffix == TAR_SUFFIX:
+    if name.endswith(TAR_SUFFIX):
         return _samples(path, offset=offset)
-    if path.suffix == JSON_SUFFIX:
+    if name.endswith(JSON_SUFFIX):
         listed = _LIST_OF_OBJECTS.match(_head(path))
         return (_listed if listed else _lines)(path, offset=offset)
     return _rows(path, offset=offset)
@@ -101,8 +113,14 @@ def holds_records(path: Path) -> bool:
         ConfigError: it is not a regular file.
         OSError: its storage fails.
     """
-    head = _head(path)
-    return bool(_LIST_OF_OBJECTS.match(head) or _LINE_OF_OBJECT.match(head))
+    if _LIST_OF_OBJECTS.match(_head(path)):
+        return True
+    with _named_errors(path), open_regular(path) as file:
+        # The first line may be longer than the head, and be the last line too.
+        line = file.readline(_MAX_RECORD_BYTES + 1).removeprefix(codecs.BOM_UTF8)
+        while line and not line.strip():
+            line = file.readline(_MAX_RECORD_BYTES + 1)
+    return bool(_OBJECT_IN_A_LINE.fullmatch(line))
 
 
 def check_is_text(path: Path) -> None:
@@ -125,6 +143,41 @@ def check_is_text(path: Path) -> None:
         )
 
 
+def check_is_no_table(path: Path) -> None:
+    """Refuse a file of comma or tab separated values whose columns are fields of records.
+
+    Its rows would be learned as the lines of one text.
+
+    Raises:
+        ConfigError: its first line has the fields of records.
+        OSError: its storage fails.
+    """
+    first = _head(path).partition(b"\n")[0].decode(errors="replace")
+    columns = {name.strip().strip('"').lower() for name in _SEPARATORS.split(first)}
+    if any(fields <= columns for fields in _COLUMNS_OF_RECORDS):
+        raise ConfigError(
+            f"data.source: {path} is a table of records, and tables are not read; write it as"
+            " .jsonl or .parquet, or name it .txt to learn its lines as text"
+        )
+
+
+def is_packed(path: Path) -> bool:
+    """Return whether a file has lines of JSON in gzip, by its name."""
+    return path.name.lower().endswith(_PACKED_LINES_SUFFIXES)
+
+
+def _check_content(path: Path) -> None:
+    """Raise ConfigError where a file is of another format than its name says."""
+    with _named_errors(path), open_regular(path, buffering=0) as file:
+        head = file.read(HEAD_BYTES)
+    kind = other_format("", head)
+    if kind is None:
+        return
+    has_text = path.name.lower().endswith((*LINES_SUFFIXES, JSON_SUFFIX))
+    if has_text or head.startswith(LFS_POINTER):
+        raise ConfigError(f"data.source: {path} is {kind}; its name says otherwise")
+
+
 def _head(path: Path) -> bytes:
     with _named_errors(path), open_regular(path) as file:
         return file.read(_HEAD_BYTES).removeprefix(codecs.BOM_UTF8)
@@ -137,13 +190,14 @@ def uncompressed_bytes(path: Path, *, most: int) -> int:
         ConfigError: it is damaged.
         OSError: its storage fails.
     """
-    if path.name.endswith(_PACKED_LINES_SUFFIXES):
+    _check_content(path)
+    if is_packed(path):
         with _named_errors(path), open_regular(path) as packed, gzip.open(packed) as file:
             size = 0
             while size <= most and (block := file.read(_READ_BYTES)):
                 size += len(block)
             return size
-    if path.suffix not in (".parquet", ".arrow"):
+    if not path.name.lower().endswith((".parquet", ".arrow")):
         return path.stat().st_size
     # what the file says of itself is not believed: a dictionary stands for any number of values
     size = 0
@@ -176,7 +230,7 @@ def decoded(content: bytes, path: Path, *, at: int) -> str:
 
 
 def _lines(path: Path, *, offset: int) -> Iterator[StoredRecord]:
-    packed = path.name.endswith(_PACKED_LINES_SUFFIXES)
+    packed = is_packed(path)
     with _named_errors(path), open_regular(path) as stored:
         file = gzip.open(stored) if packed else stored  # noqa: SIM115 - nothing but `stored` is open
         file.seek(offset)
@@ -265,7 +319,7 @@ def _rows(path: Path, *, offset: int) -> Iterator[StoredRecord]:
 
 
 def _batches(path: Path) -> Iterator[Any]:
-    return _parquet(path) if path.suffix == ".parquet" else _arrow(path)
+    return _parquet(path) if path.name.lower().endswith(".parquet") else _arrow(path)
 
 
 def _parquet(path: Path) -> Iterator[Any]:

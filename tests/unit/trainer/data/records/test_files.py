@@ -49,6 +49,25 @@ def test_storage_that_fails_beneath_a_tar_is_none_either(
         list(read_records(path, offset=0))
 
 
+POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 9\n"
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.parquet", "a.tar", "a.json"])
+def test_a_pointer_of_git_lfs_is_named(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(POINTER)
+    for act in (read_records, uncompressed_bytes):
+        with pytest.raises(ConfigError, match=r"data\.source: .*a pointer of Git LFS"):
+            list(read_records(tmp_path / name, offset=0)) if act is read_records else act(
+                tmp_path / name, most=9
+            )
+
+
+def test_lines_that_are_compressed_are_named_by_their_format(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_bytes(gzip.compress(b'{"text": "x"}\n'))
+    with pytest.raises(ConfigError, match=r"a\.jsonl is gzip"):
+        list(read_records(tmp_path / "a.jsonl", offset=0))
+
+
 @pytest.mark.parametrize("content", [b"no gzip", gzip.compress(b'{"text": "x"}\n')[:-9]])
 def test_what_is_no_whole_gzip_is_named(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "a.jsonl.gz"
