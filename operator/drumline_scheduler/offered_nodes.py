@@ -66,10 +66,11 @@ class OfferedNodes:
         made, first = self._made.setdefault(place, []), self._given[place]
         if made and not _is_like(made[0].node, offer.node):
             made.clear()
+        values = dict(zip(_FIELDS, _VALUES(offer.node), strict=True))
         for number in range(len(made), first + count):
             # A name that no real node can have, sorted behind all others.
-            name = f"~{offer.pool}/{offer.zone}/{number:06d}"
-            made.append(OfferedNode(node=_with(offer.node, name=name)))
+            values["name"] = f"~{offer.pool}/{offer.zone}/{number:06d}"
+            made.append(OfferedNode(node=Node(**values)))
         self._given[place] += count
         return made[first : first + count]
 

@@ -40,6 +40,8 @@ MOST_PAIRS: Final = 7000
 it."""
 _AT_ONCE: Final = 1 << 20
 """Numbers in one array of a computation. It bounds memory."""
+_MOST_JOINED: Final = 1 << 18
+"""Numbers in the known joins of a mix, some 5 MB, above which they are forgotten."""
 _MOST_MEMORIES: Final = 4096
 """Entries of a cache above which it is emptied."""
 
@@ -68,11 +70,6 @@ class RoleMix:
         """All combinations of role pods, in the order of a frontier."""
         return list(product(*(range(count + 1) for count in self.pods)))
 
-    @cached_property
-    def joins(self) -> dict[tuple[Frontier, Frontier], Frontier]:
-        """The known frontiers of two parts together."""
-        return {}
-
     @property
     def sums(self) -> tuple[Counts, Counts, Counts]:
         """All pairs of combinations that make up another one.
@@ -91,10 +88,15 @@ class RoleMix:
         self, pairs: Collection[tuple[Frontier, Frontier]]
     ) -> Mapping[tuple[Frontier, Frontier], Frontier]:
         """Return the frontiers of at least these pairs. O(unknown pairs of parts x `pairs`)."""
-        missing = [pair for pair in pairs if pair not in self.joins]
+        memory = _known_joins(self.pods)
+        if len(memory.known) * len(self.combinations) > _MOST_JOINED:
+            memory.known = {}  # another thread may still read the old ones
+        known = memory.known
+        # Known joins count as well: a replay, which knows less, takes as many steps.
+        spend(self.pairs * len(pairs))
+        missing = [pair for pair in pairs if pair not in known]
         if not missing:
-            return self.joins
-        spend(self.pairs * len(missing))
+            return known
         first, second, begins = self.sums
         # Chunks bound the memory of the arrays, whatever the number of pairs.
         step = max(1, _AT_ONCE // len(first))
@@ -105,9 +107,8 @@ class RoleMix:
             both = left[:, first] + right[:, second]
             best = np.maximum.reduceat(both, begins, axis=1)
             rows: list[list[int]] = np.where(best < 0, NO_ROOM, best).tolist()
-            for pair, row in zip(chunk, rows, strict=True):
-                self.joins[pair] = tuple(row)
-        return self.joins
+            known.update(zip(chunk, map(tuple, rows), strict=True))
+        return known
 
     def fold(self, parts: Sequence[Frontier]) -> Frontier | None:
         """Return the frontier of a whole; None for one without parts."""
@@ -123,8 +124,7 @@ class RoleMix:
             count >>= 1
             if count:
                 pair = (frontier, frontier)
-                self.join([pair])
-                frontier = self.joins[pair]
+                frontier = self.join([pair])[pair]
         return powers
 
     def node(self, *, shape: PodShape, free: Vector, for_main: bool) -> Frontier:
@@ -144,22 +144,32 @@ class RoleMix:
             shape: the main pods.
             kinds: free amounts of a node, and whether main pods may use it.
         """
-        spend(len(self.combinations) * len(kinds))
         counts = np.array(self.combinations, dtype=np.int64)
         requests = amounts(self.requests)
         taken, asked = counts @ requests, (counts > 0).astype(np.int64) @ (requests > 0)
+        # Amounts beyond what all pods together could use do not count, so most nodes are equal.
+        free = amounts([each for each, _ in kinds])
+        most = shape.slots_in_each(free)[:, None] * amounts([shape.request])
+        free = np.minimum(free, most + taken.max(axis=0))
+        alike = [(*row, main) for row, (_, main) in zip(free.tolist(), kinds, strict=True)]
+        first = {key: place for place, key in reversed(list(enumerate(alike)))}
+        distinct = list(first.values())
+        spend(len(self.combinations) * len(distinct))
         step = max(1, _AT_ONCE // taken.size)
-        frontiers: list[Frontier] = []
-        for at in range(0, len(kinds), step):
-            chunk = kinds[at : at + step]
+        rows: list[Frontier] = []
+        for at in range(0, len(distinct), step):
+            chunk = distinct[at : at + step]
             # A role pod does not fit if a resource that it requests would become negative.
             # Resources that it does not request may be over-committed.
-            left = amounts([free for free, _ in chunk])[:, None, :] - taken
+            left = free[chunk][:, None, :] - taken
             fits = ~((left < 0) & (asked > 0)).any(axis=2)
             room = shape.slots_in_each(left.reshape(-1, left.shape[2])).reshape(fits.shape)
-            room[[not for_main for _, for_main in chunk]] = 0
-            frontiers += map(tuple, np.where(fits, room, NO_ROOM).tolist())
-        return frontiers
+            room[[not kinds[place][1] for place in chunk]] = 0
+            rows += map(tuple, np.where(fits, room, NO_ROOM).tolist())
+        # Equal frontiers are one object, which tournaments compare by identity.
+        same: dict[Frontier, Frontier] = {}
+        of = {key: same.setdefault(row, row) for key, row in zip(first, rows, strict=True)}
+        return [of[key] for key in alike]
 
 
 def pairs_of(pods: Iterable[int]) -> int:
@@ -176,6 +186,19 @@ def amounts(vectors: Sequence[Vector]) -> Counts:
         for vector in vectors
     ]
     return np.array(bounded, dtype=np.int64)
+
+
+@dataclass(slots=True)
+class _KnownJoins:
+    """The known frontiers of two parts together, for all mixes of some numbers of pods."""
+
+    known: dict[tuple[Frontier, Frontier], Frontier]
+
+
+@lru_cache(maxsize=16)
+def _known_joins(_pods: tuple[int, ...]) -> _KnownJoins:
+    """Return what is known of mixes with these numbers of pods, by role."""
+    return _KnownJoins({})
 
 
 @lru_cache(maxsize=64)
@@ -250,8 +273,8 @@ class Frontiers:
 
     @property
     def cells(self) -> int:
-        """Number of values in memory."""
-        return len(self._closed) * (len(self._nodes) + len(self.mix.joins))
+        """Number of values in memory, beside those of joins."""
+        return len(self._closed) * len(self._nodes)
 
     def anchored_in(self, depth: int, identity: int) -> int:
         """Return the number of anchored main pods that a domain must hold."""
@@ -319,20 +342,10 @@ class Frontiers:
 
     def _refresh(self, dirty: set[int]) -> None:
         """Compute some leaf domains and their ancestors again."""
-        if len(self.mix.joins) > _MOST_MEMORIES:
-            self.mix.joins.clear()
         # From the leaves up: a domain needs the new frontiers of its children.
         for depth in range(self._index.tree.leaf_depth, -1, -1):
             ids = list(dirty)
-            parts_of = [self._parts(depth, identity) for identity in ids]
-            # Parts keep their places, so those that did not change are not joined again.
-            of = self._tournaments[depth]
-            for identity, parts in zip(ids, parts_of, strict=True):
-                if identity not in of:
-                    of[identity] = Tournament(parts)
-            wholes = play_again(
-                [of[identity] for identity in ids], parts_of=parts_of, join=self.mix.join
-            )
+            wholes = self._play_again(depth, ids)
             # Equal domains share a frontier, so it is rounded once.
             known: dict[tuple[int, int, bool], Frontier] = {}
             for identity, whole in zip(ids, wholes, strict=True):
@@ -344,6 +357,31 @@ class Frontiers:
                 self._rows[depth][identity] = row
             if depth:
                 dirty = {self._parent(depth, identity) for identity in dirty}
+
+    def _play_again(self, depth: int, ids: Sequence[int]) -> list[Frontier | None]:
+        """Return the joined parts of some domains of a depth; None for one without parts."""
+        # Parts keep their places, so those that did not change are not joined again.
+        of = self._tournaments[depth]
+        parts_of = {identity: self._parts(depth, identity) for identity in ids}
+        # Most new domains have the same parts as another one, and copy its joins.
+        first: dict[tuple[int, ...], int] = {}
+        twins: dict[int, int] = {}
+        for identity, parts in parts_of.items():
+            if identity not in of:
+                twin = first.setdefault(tuple(map(id, parts)), identity)
+                if twin == identity:
+                    of[identity] = Tournament(parts)
+                else:
+                    twins[identity] = twin
+        played = [identity for identity in ids if identity not in twins]
+        play_again(
+            [of[identity] for identity in played],
+            parts_of=[parts_of[identity] for identity in played],
+            join=self.mix.join,
+        )
+        for identity, twin in twins.items():
+            of[identity] = of[twin].copy()
+        return [of[identity].whole for identity in ids]
 
     def _folded(self, depth: int, identity: int, parts: Sequence[Frontier]) -> Frontier:
         """Return the frontier of a domain if it had these parts."""

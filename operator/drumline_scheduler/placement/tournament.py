@@ -31,6 +31,12 @@ class Tournament(Generic[Part]):
         while len(self._rounds[-1]) > 1:
             self._rounds.append([None] * (-(-len(self._rounds[-1]) // 2)))
 
+    def copy(self) -> Tournament[Part]:
+        """Return a tournament of the same parts with joins of its own."""
+        other = Tournament[Part](())
+        other._order, other._rounds = self._order, list(map(list, self._rounds))
+        return other
+
     @property
     def whole(self) -> Part | None:
         """All parts together; None without parts."""
