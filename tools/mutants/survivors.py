@@ -84,7 +84,8 @@ EXPLAINED: dict[str, str] = {
         "a pool without nodes has one domain at each depth"
     ),
     "slicing.whole_slices: room > 0 -> room >= 0": "of none there are no whole slices either",
-    "slots.SlotIndex.catch_up: len(changed) > _MANY -> len(changed) >= _MANY": (
+    "slots.SlotIndex.catch_up: len(changed) > max(_MANY, len(self.counted) // _MANY_OF) -> "
+    "len(changed) >= max(_MANY, len(self.counted) // _MANY_OF)": (
         "counted anew or one by one, it is the same"
     ),
     "slots.SlotIndex.catch_up: for i in log[self.read:] if self.counted[i] -> for i in "

@@ -30,8 +30,10 @@ _PLENTY: Final = 1 << 20
 """Slots of a node for pods that request nothing."""
 MOST_AMOUNT: Final = 1 << 52
 """Bound for amounts of which hundreds are added, so that sums fit into 64 bits."""
-_MANY: Final = 256
-"""Number of changed nodes above which everything is counted again instead of node by node."""
+_MANY: Final = 32
+"""Number of changed nodes above which everything may be counted again instead of node by node."""
+_MANY_OF: Final = 16
+"""Fewer changes than this part of the nodes, 1 / `_MANY_OF`, are counted node by node."""
 _MANY_RENEWED: Final = 32
 """Like `_MANY`, for nodes whose values were replaced. Each of them costs more."""
 
@@ -178,7 +180,7 @@ class SlotIndex:
         changed = () if is_long else {i for i in log[self.read :] if self.counted[i]}
         self.read = len(log)
         self._whole.clear()
-        if is_long or len(changed) > _MANY:
+        if is_long or len(changed) > max(_MANY, len(self.counted) // _MANY_OF):
             self._buckets.clear()
             self._recount()
             return
