@@ -16,7 +16,7 @@ A gang is tried in this order (`Admission.admit`):
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, islice
 from typing import Final
@@ -456,10 +456,10 @@ class Admission:
             self._reservations.version,
         )
 
-    def _yields_again(self, gang: Gang) -> Yields | None:
-        """Return the next gang to ask before one that has yielded, if its slots are the same.
+    def _yields_again(self, gang: Gang) -> GangPlacement | Yields | None:
+        """Return what a search for a gang that has yielded would find, if it is known.
 
-        None: a search decides.
+        None: something has changed since, so a search decides.
         """
         state, before = self._yielding.get(gang.uid, (None, None))
         if before is None or state != self._state or len(gang.legal_sizes) > 1:
@@ -468,7 +468,8 @@ class Admission:
         for room in before.rooms:
             deprived = self.turns.first_deprived_by(gang, pool=room.pool, size=room.size)
             if deprived is None:
-                return None
+                spare = self._reservations.spare(gang=gang, pool=room.pool, nodes=room.nodes)
+                return None if isinstance(spare, Rejection) else replace(room, nodes=tuple(spare))
             first = first or deprived
         return None if first is None else Yields(to=first, rooms=before.rooms)
 

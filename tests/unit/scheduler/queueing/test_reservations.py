@@ -368,7 +368,12 @@ def test_one_that_yields_to_several_is_searched_for_once_until_a_start_changes_i
     decisions = run(snapshot, borrows, *asked, now=NOW)
     assert started(decisions) == ["borrows"]
     both = ["borrows in a", "borrows in b"]
-    assert searched == [*both, "u in b", "v in b", "w in b", *both]
+    assert searched == [*both, "u in b", "v in b", "w in b"]
+    # A start in between takes slots, so the search is made again.
+    searched.clear()
+    asked[0] = gang("u", gpus=3, at=1, queue="u", pool="b")
+    assert started(run(snapshot, borrows, *asked, now=NOW)) == ["u", "borrows"]
+    assert searched == [*both, "u in b", *both, "v in b", "w in b"]
 
 
 def test_a_reservation_uses_the_pool_that_leaves_later_ones_their_quota() -> None:
