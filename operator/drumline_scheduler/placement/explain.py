@@ -70,7 +70,7 @@ def asked_for(search: Search) -> str:
 
 
 def _reject(
-    *, search: Search, reason: BlockReason, tail: str, room: int, helped: bool = True
+    *, search: Search, reason: BlockReason, tail: str, room: int, helps: Callable[[], bool]
 ) -> Rejection:
     """Return a rejection about GPUs, or about pods if the gang requests no GPU."""
     gpus, each = search.total[0], search.gang.per_pod.gpus
@@ -80,24 +80,22 @@ def _reject(
         resource="gpus" if gpus else "pods",
         needed=gpus or search.total[_PODS],
         available=room * (each or 1),
-        remedy=remedy_for(search, away=reason is BlockReason.NODES_UNAVAILABLE) if helped else None,
+        remedy=remedy_for(search, away=reason is BlockReason.NODES_UNAVAILABLE)
+        if helps()
+        else None,
     )
 
 
-def never_fits(search: Search, *, helped: bool = True) -> Rejection | None:
-    """Return the rejection of a gang that does not fit into the empty pool; None if it fits.
+def never_fits(search: Search) -> Rejection | None:
+    """Return the rejection, without a remedy, of a gang that does not fit into the empty pool.
 
-    O(nodes).
-
-    Args:
-        search: the search that failed.
-        helped: whether only nodes are missing, so that a remedy can be given.
+    None: it fits. O(nodes).
     """
-    rejection = _infeasible(search, helped=helped)
+    rejection = _infeasible(search, helps=lambda: False)
     return None if rejection is None else _noting_inexact(search, rejection)
 
 
-def _infeasible(search: Search, *, helped: bool) -> Rejection | None:
+def _infeasible(search: Search, *, helps: Callable[[], bool]) -> Rejection | None:
     # The largest domain of the empty pool decides. Ties go to the lowest id, so messages are
     # stable.
     most = search.most(capacity_if_empty(search, all_nodes=True))
@@ -110,7 +108,7 @@ def _infeasible(search: Search, *, helped: bool) -> Rejection | None:
     such = _pods_text(search, room)
     if (problem := _pool_problem(search, most=most)) is not None:
         reason, text = problem
-        return _reject(search=search, reason=reason, tail=text, room=room, helped=helped)
+        return _reject(search=search, reason=reason, tail=text, room=room, helps=helps)
     # The tail names the most specific limit: own pods, size of the domain, combination of pods,
     # node.
     if search.demand.beside:
@@ -129,7 +127,7 @@ def _infeasible(search: Search, *, helped: bool) -> Rejection | None:
         reason=BlockReason.EXCEEDS_CLUSTER,
         tail=f"{tail}{advice}",
         room=room,
-        helped=helped,
+        helps=helps,
     )
 
 
@@ -227,17 +225,22 @@ def _missing_label(search: Search, *, most: Sequence[int]) -> str | None:
 
 
 def why_blocked(
-    search: Search, *, names: Callable[[], bool], fits_empty: bool = False
+    search: Search,
+    *,
+    names: Callable[[], bool],
+    helps: Callable[[], bool],
+    fits_empty: bool = False,
 ) -> Rejection:
     """Return the rejection of a gang that has its quota and finds no nodes now.
 
     Args:
         search: the search that failed.
         names: returns whether to search for blockers. It is asked if their end would help.
+        helps: returns whether to search for a remedy. It is asked if nodes are missing.
         fits_empty: True if it is known that the empty pool could hold the gang.
     """
-    never = None if fits_empty else _infeasible(search, helped=True)
-    rejection = never or _blocked(search, names=lambda: is_exact(search) and names())
+    never = None if fits_empty else _infeasible(search, helps=helps)
+    rejection = never or _blocked(search, names=lambda: is_exact(search) and names(), helps=helps)
     return _noting_inexact(search, rejection)
 
 
@@ -253,13 +256,13 @@ def _noting_inexact(search: Search, rejection: Rejection) -> Rejection:
     )
 
 
-def _blocked(search: Search, *, names: Callable[[], bool]) -> Rejection:
+def _blocked(search: Search, *, names: Callable[[], bool], helps: Callable[[], bool]) -> Rejection:
     # The empty pool could hold the gang. Check whether it can on the eligible nodes.
     wanted = search.demand.pods
     emptied = search.most(capacity_if_empty(search, all_nodes=False))
     roomy = [i for i in search.ids if emptied[i] >= wanted]
     if not roomy or _has_ineligible_node(search):
-        return _unavailable(search=search, most=emptied)
+        return _unavailable(search=search, most=emptied, helps=helps)
     # Other gangs hold the capacity. Ask what is short now: topology, another resource, or GPUs.
     if fits_without_topology(search):
         return _occupied(
@@ -274,7 +277,7 @@ def _blocked(search: Search, *, names: Callable[[], bool]) -> Rejection:
     return _occupied(search=search, ids=roomy, reason=BlockReason.INSUFFICIENT_GPUS, names=names)
 
 
-def _unavailable(*, search: Search, most: Sequence[int]) -> Rejection:
+def _unavailable(*, search: Search, most: Sequence[int], helps: Callable[[], bool]) -> Rejection:
     nodes, closed = search.view.tree.nodes, _closed_nodes(search)
     reasons = ", ".join(f"{count} {why}" for why, count in sorted(closed.items()))
     apart = search.shape.node_filter.volumes_apart(nodes)
@@ -288,6 +291,7 @@ def _unavailable(*, search: Search, most: Sequence[int]) -> Rejection:
         tail=f"{closed.total()} of {counted(len(nodes), 'node')} cannot be used ({reasons});"
         f" {where} has room for {_pods_text(search, room)} when empty",
         room=room,
+        helps=helps,
     )
 
 

@@ -30,7 +30,7 @@ class Placer:
     Args:
         projection: the current and the projected view.
         explain: whether rejections name blockers.
-        is_late: whether the time of the cycle is over at a place. Rejections name no blockers then.
+        is_late: whether the time of the cycle is over at a place. Rejections are shorter then.
     """
 
     def __init__(
@@ -44,6 +44,8 @@ class Placer:
         self._explain = explain
         self._is_late = is_late
         self._rejected: dict[Hashable, Rejection] = {}
+        self._cut_short: set[Hashable] = set()
+        """Questions whose rejection lacks something, because the time was over."""
 
     def find(
         self, *, gang: Gang, pool: str, pods: int, kept: Mapping[int, str] = _NONE_KEPT
@@ -68,19 +70,19 @@ class Placer:
             return nodes
         if kept:
             # The rejection of a repair does not count its own pods: it is valid for this gang only.
-            return why_blocked(search, names=lambda: self._names(search))
+            return why_blocked(
+                search, names=lambda: self._names(search), helps=lambda: self._helps(search)
+            )
         rejection = self._rejected[question] = self._why_blocked(search)
         return rejection
 
-    def _names(self, search: Search, *, again: bool = False) -> bool:
-        """Return whether the rejection of a search names blockers.
+    def _names(self, search: Search) -> bool:
+        """Return whether the rejection of a search names blockers."""
+        return self._explain and not self._is_late(_place(search))
 
-        Args:
-            search: the search that failed.
-            again: whether the time is asked for again, because the rest took some as well.
-        """
-        place = f"{Stage.EXPLAIN} {search.gang.uid} {search.view.tree.pool.name}"
-        return self._explain and not self._is_late(f"{place} blockers" if again else place)
+    def _helps(self, search: Search) -> bool:
+        """Return whether the rejection of a search has a remedy."""
+        return not self._is_late(f"{_place(search)} remedy")
 
     def _why_blocked(self, search: Search) -> Rejection:
         """Return the rejection of a new gang, from an earlier cycle if the pool is the same."""
@@ -92,23 +94,37 @@ class Placer:
         is_kept = is_timely and search.gang.uid not in view.allocations
         if is_kept and known is not None and known.state == state is not None:
             return known.rejection
+        is_whole = is_timely
 
         def names() -> bool:
-            nonlocal is_kept
-            is_named = is_timely and self._names(search, again=True)
-            is_kept &= is_named is explain
+            # The time is asked for again, because the rest took some as well.
+            nonlocal is_whole
+            is_named = is_timely and explain and not self._is_late(f"{_place(search)} blockers")
+            is_whole &= is_named is explain
             return is_named
 
+        def helps() -> bool:
+            nonlocal is_whole
+            is_helped = self._helps(search)
+            is_whole &= is_helped
+            return is_helped
+
         fits_empty = is_kept and current.infeasible.get(search.question, search) is None
-        rejection = why_blocked(search, names=names, fits_empty=fits_empty)
+        rejection = why_blocked(search, names=names, helps=helps, fits_empty=fits_empty)
+        if not is_whole:
+            self._cut_short.add(search.question)
         # A rejection that the time cut short is not kept.
-        if not is_kept:
+        if not (is_kept and is_whole):
             return rejection
         if known is not None and known.rejection == rejection:
             rejection = known.rejection  # those who compare it do so by identity
         # Gangs that were removed for the explanation are back: the pool is the same as before.
         current.explained[key] = ExplainedRejection(rejection=rejection, state=state_of(view))
         return rejection
+
+    def is_whole(self, search: Search) -> bool:
+        """Return whether the rejection of a search was not cut short by the time."""
+        return search.question not in self._cut_short
 
     def rejection(self, search: Search) -> Rejection | None:
         """Return the rejection of a search that has failed in this cycle, if it did."""
@@ -150,10 +166,10 @@ class Placer:
         # A gang that runs keeps its pods while it repairs or grows. They are not part of the
         # question, so the answer is not shared.
         if gang.uid in search.view.allocations:  # its own pods never make room
-            return never_fits(search, helped=False)
+            return never_fits(search)
         known = self._projection.current.infeasible
         if question not in known:
-            known[question] = never_fits(search, helped=False)
+            known[question] = never_fits(search)
         return known[question]
 
     def forget(self) -> None:
@@ -167,6 +183,11 @@ class Placer:
     def reset(self, mark: Mapping[Hashable, Rejection]) -> None:
         """Forget the rejections since `mark`. The capacity taken since then is free again."""
         self._rejected = dict(mark)
+
+
+def _place(search: Search) -> str:
+    """Return the place at which the time of a cycle is asked for."""
+    return f"{Stage.EXPLAIN} {search.gang.uid} {search.view.tree.pool.name}"
 
 
 def placed(

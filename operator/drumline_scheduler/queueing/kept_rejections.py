@@ -169,7 +169,7 @@ class KeptRejections:
                 made = self.remedies.completed(quota, search)
             elif not self.placer.has_room(search):
                 return None
-        if rejection is not made:
+        if rejection is not made or not self.placer.is_whole(search):
             return None
         # 2. Note what it depends on.
         leaves = (current.quota.tree.leaf_of[gang.queue],)

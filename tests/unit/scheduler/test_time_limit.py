@@ -325,6 +325,26 @@ def test_the_time_is_asked_for_again_before_blockers_are_searched() -> None:
     assert named[""]
 
 
+def test_a_remedy_waits_for_a_cycle_with_time() -> None:
+    """Neither the cache nor the kept answer has the rejection without it."""
+    given = CycleInput(
+        snapshot=cluster(*racks(count=1)),
+        pending=(gang("waits", gpus=64),),
+        policy=Policy(),
+        now=0.0,
+        try_budget=TRY_BUDGET,
+    )
+    helped = dict[str, bool]()
+    for questions in range(8):
+        cache = CycleCache()
+        made = decide(given, cache=cache, work=ticking(questions))
+        helped[made.late_at[0] if made.late_at else ""] = made.blocked[0].remedy is not None
+        assert decide(replace(given, late_from=made.late_at)) == made
+        assert decide(given, cache=cache).blocked[0].remedy is not None
+    assert not helped["admit: explain uid-waits h100 remedy"]
+    assert helped[""]
+
+
 def test_some_gangs_of_other_namespaces_are_tried_whatever_the_time() -> None:
     line = different(43)
     several = [
@@ -634,7 +654,7 @@ def test_a_gang_that_yields_to_several_is_put_off_when_the_cycle_is_overdue() ->
         try_budget=TRY_BUDGET,
     )
     put_off = set[str]()
-    for questions in range(8):
+    for questions in range(12):
         made = decide(given, work=ticking(questions))
         assert decide(replace(given, late_from=made.late_at)) == made
         if "uid-borrows" in made.put_off:
@@ -642,7 +662,7 @@ def test_a_gang_that_yields_to_several_is_put_off_when_the_cycle_is_overdue() ->
             put_off.update(place for place in made.late_at if "beyond again" in place)
         else:
             assert [each.uid for each in made.placed] == ["uid-borrows"]
-    assert put_off == {f"admit: beyond again uid-borrows {number}" for number in (1, 2)}
+    assert put_off == {f"admit: beyond again uid-borrows {number}" for number in (1, 3)}
 
 
 def test_costly_gangs_that_were_tried_take_turns_under_the_strict_rule() -> None:
