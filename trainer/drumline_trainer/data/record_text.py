@@ -45,6 +45,7 @@ from drumline_trainer.data.records.tokenizer import (
 MOST_BYTES: Final = 64 << 20
 BATCH_CHARACTERS: Final = 200_000
 _SPLITS_FILE: Final = "dataset_dict.json"
+_PART: Final = re.compile(r"(.*?)([0-9]{1,9})-of-([0-9]{1,9})(.*)")
 _SPLITS: Final = {
     split: re.compile(rf"(?:^|[-._ 0-9/])(?:{words})(?:[-._ 0-9/]|$)", re.IGNORECASE)
     for split, words in (
@@ -149,7 +150,24 @@ def records_of(corpus: Corpus, *, with_text: bool = False) -> Corpus | None:
     return corpus.only(names)
 
 
-def split_notes(corpus: Corpus) -> tuple[str, ...]:
+def name_notes(corpus: Corpus) -> tuple[str, ...]:
+    """Say what the names of files tell: several splits of a data set, and parts that are absent."""
+    return (*_split_notes(corpus), *_part_notes(corpus))
+
+
+def _part_notes(corpus: Corpus) -> Iterator[str]:
+    """Yield the parts, such as `train-00002-of-00009.parquet`, of which some are absent."""
+    parts: dict[tuple[str, str, str], set[str]] = {}
+    for name in corpus.paths:
+        if match := _PART.fullmatch(name):
+            before, number, total, after = match.groups()
+            parts.setdefault((before, total, after), set()).add(number)
+    for (before, total, after), numbers in parts.items():
+        if len(numbers) < int(total):
+            yield f"{len(numbers)} of the {int(total)} files {before}*-of-{total}{after} are read"
+
+
+def _split_notes(corpus: Corpus) -> tuple[str, ...]:
     """Say that files are several splits of a data set, as `datasets` tells them apart by names."""
     first_of: dict[str, str] = {}
     for name in corpus.paths:
@@ -204,7 +222,7 @@ def open_records(corpus: Corpus, config: DataConfig, *, tokenizer_file: AnyPath)
     text = _joined(documents, tokenizer=reader.tokenizer, paired=reader.renderer.kind.paired)
     return replace(
         text,
-        notes=(*survey.notes(), *split_notes(corpus)),
+        notes=(*survey.notes(), *name_notes(corpus)),
         examples=tuple(survey.examples(reader.tokenizer, color=False)),
     )
 

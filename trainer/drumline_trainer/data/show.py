@@ -12,7 +12,7 @@ from pathlib import Path
 from drumline_contract.buckets.path import AnyPath
 from drumline_contract.config import ConfigError, DataConfig
 from drumline_trainer.data.corpus import open_corpus
-from drumline_trainer.data.record_text import RecordReader, records_of, split_notes
+from drumline_trainer.data.record_text import RecordReader, name_notes, records_of
 from drumline_trainer.data.records.kinds import DEFAULT_FIELD
 from drumline_trainer.data.records.survey import DocumentSurvey
 from drumline_trainer.data.records.tokenizer import TOKENIZER_FILE
@@ -57,6 +57,6 @@ def show(options: ShowOptions) -> Iterator[str]:
         survey.add(documents, place=text.place, note=text.note)
     # Counts first: `check` raises at the end, after the user has seen them.
     yield from survey.counts(sequence_length=options.sequence_length)
-    yield from split_notes(reader.corpus)
+    yield from name_notes(reader.corpus)
     yield from survey.examples(reader.tokenizer, color=options.color)
     survey.check()

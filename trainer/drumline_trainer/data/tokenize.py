@@ -21,7 +21,7 @@ from pathlib import Path
 from drumline_contract.config import ConfigError, DataConfig
 from drumline_trainer.data.corpus import Corpus, local_source, open_corpus
 from drumline_trainer.data.document_reader import DocumentPosition
-from drumline_trainer.data.record_text import RecordReader, records_of, split_notes
+from drumline_trainer.data.record_text import RecordReader, name_notes, records_of
 from drumline_trainer.data.records.kinds import RecordKind
 from drumline_trainer.data.records.survey import DocumentSurvey
 from drumline_trainer.data.records.tokenizer import EncodedRecord
@@ -115,7 +115,7 @@ def tokenize(options: TokenizeOptions, *, print_line: Callable[[str], None]) -> 
         # The survey checks answers before the index exists. A failed check leaves the shards, but
         # no data set that a run would open.
         encoder.survey.check()
-        for note in (*encoder.survey.notes(), *split_notes(corpus)):
+        for note in (*encoder.survey.notes(), *name_notes(corpus)):
             print_line(note)
         # The index becomes durable first. A crash between the two lines leaves a complete data set
         # and a stale progress file.

@@ -219,6 +219,16 @@ def test_what_cannot_be_read_says_why(
     assert "make token shards with python -m" in refused(source, model)
 
 
+def test_absent_parts_of_a_data_set_are_said(tmp_path: Path, model: Path) -> None:
+    folder = tmp_path / "data"
+    for number in (0, 2):
+        write_lines(folder / f"train-0000{number}-of-00003.jsonl", [conversation(number)])
+    notes = opened(folder, model).notes()
+    assert "2 of the 3 files train-*-of-00003.jsonl are read" in notes
+    write_lines(folder / "train-00001-of-00003.jsonl", [conversation(1)])
+    assert "files train" not in str(opened(folder, model).notes())
+
+
 @pytest.mark.parametrize(
     ("name", "content"),
     [

@@ -20,8 +20,8 @@ from typing import Final, Protocol
 
 from drumline_trainer.data.records.messages import ASSISTANT, Message
 
-_MARKER: Final = "\ufdd2\ufdd3"
-"""Noncharacters, which no text has."""
+MARKER: Final = "\ufdd2\ufdd3"
+"""Noncharacters, with which texts are refused."""
 _ADVICE: Final = (
     "mark what is learned by {% generation %} in a template of your own (data.chat_template)"
 )
@@ -113,12 +113,12 @@ def _span(
 
 def _marked(messages: Sequence[Message], turn: int, write: Write) -> tuple[str, str] | None:
     """Return the texts before and after an answer. None: the template does not show the answer."""
-    marker: Message = {"role": ASSISTANT, "content": _MARKER}
+    marker: Message = {"role": ASSISTANT, "content": MARKER}
     try:
         text = write([*messages[:turn], marker, *messages[turn + 1 :]])
     except ValueError:
         return None
-    before, mark, after = text.partition(_MARKER)
+    before, mark, after = text.partition(MARKER)
     return (before, after) if mark else None
 
 

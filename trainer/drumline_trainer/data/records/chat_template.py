@@ -25,7 +25,7 @@ from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from drumline_contract.config import ConfigError
-from drumline_trainer.data.records.answer_spans import Ends, answer_spans
+from drumline_trainer.data.records.answer_spans import MARKER, Ends, answer_spans
 from drumline_trainer.data.records.learned_text import LearnedText
 from drumline_trainer.data.records.messages import (
     ASSISTANT,
@@ -36,7 +36,7 @@ from drumline_trainer.data.records.messages import (
 )
 
 _BEGIN, _END = "\ufdd0", "\ufdd1"
-"""Noncharacters, which no text has: around what a template says that it generates."""
+"""Noncharacters, with which texts are refused: around what a template says that it generates."""
 _BESIDE: Final = ("tools", "documents")
 """Fields of a record that a template may read."""
 _DEFAULT, _FOR_TOOLS = "default", "tool_use"
@@ -154,6 +154,7 @@ class ChatTemplate:
             ValueError: the template refuses it, or the assistant's answers cannot be found in it.
         """
         messages = conversation.messages
+        _check_characters(conversation)
         if "tool_calls" not in self.words and any("tool_calls" in each for each in messages):
             raise ValueError(
                 "the chat template does not write 'tool_calls', and a message has them; use a"
@@ -380,6 +381,18 @@ def _repetition(left: Any, right: Any) -> int:
         if hasattr(entries, "__len__") and isinstance(times, int):
             return len(entries) * times
     return 0
+
+
+def _check_characters(conversation: Conversation) -> None:
+    """Raise ValueError where a text has a character that marks what is learned."""
+    said = (conversation.messages, conversation.tools, conversation.documents)
+    texts = json.dumps([*said, dict(conversation.variables)], ensure_ascii=False, default=str)
+    found = next((mark for mark in (_BEGIN, _END, *MARKER) if mark in texts), None)
+    if found is not None:
+        raise ValueError(
+            f"a text has the noncharacter U+{ord(found):04X}, which Unicode keeps for programs;"
+            " remove it"
+        )
 
 
 def _words(tree: nodes.Node) -> Iterator[str]:

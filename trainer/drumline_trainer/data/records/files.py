@@ -65,6 +65,8 @@ _COLUMNS_OF_RECORDS: Final = tuple(
         *("instruction output", "chosen rejected"),
     )
 )
+_CONTINUATION: Final = b"\xff" * 4
+_END_OF_STREAM: Final = _CONTINUATION + bytes(4)
 _HEAD_BYTES: Final = 1 << 20
 _MOST_LIST_BYTES: Final = 1 << 30
 """Maximum size of a list, which is decoded as a whole."""
@@ -350,10 +352,28 @@ def _arrow(path: Path) -> Iterator[Any]:
         file = ipc.open_file(source)
         batches = (file.get_batch(number) for number in range(file.num_record_batches))
     else:
+        _check_end(mapped, path)
         source.seek(0)
         batches = ipc.open_stream(source)
     for batch in batches:
         yield from bounded_batches(batch, path, most=_MAX_RECORD_BYTES)
+
+
+def _check_end(stream: mmap.mmap, path: Path) -> None:
+    """Refuse a stream without its end: a writer that is killed leaves one of whole batches.
+
+    Raises:
+        ConfigError: the end is missing.
+    """
+    # Streams of the older format, before Arrow 0.15, begin without this word.
+    if (
+        stream[: len(_CONTINUATION)] == _CONTINUATION
+        and stream[-len(_END_OF_STREAM) :] != _END_OF_STREAM
+    ):
+        raise ConfigError(
+            f"data.source: {path} has no end of its stream: its writer did not finish; write it"
+            " again"
+        )
 
 
 @contextmanager

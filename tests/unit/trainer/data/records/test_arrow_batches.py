@@ -125,6 +125,20 @@ def test_offsets_that_contradict_each_other_are_refused() -> None:
         list(bounded_batches(pa.record_batch({"text": text}), Path("a"), most=MOST))
 
 
+def test_a_stream_without_its_end_is_refused(tmp_path: Path) -> None:
+    """A writer that is killed leaves whole batches, and the others would be lost in silence."""
+    path = tmp_path / "a.arrow"
+    table = pa.table({"text": [str(number) for number in range(9)]})
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, table.schema) as writer:
+        writer.write_table(table, max_chunksize=3)
+    whole = path.read_bytes()
+    assert len(list(files.read_records(path, offset=0))) == 9
+    for size in range(8, len(whole), 8):
+        path.write_bytes(whole[:size])
+        with pytest.raises(ConfigError, match=r"a\.arrow has no end of its stream"):
+            list(files.read_records(path, offset=0))
+
+
 @pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.parquet", "a.arrow", "a.tar"])
 @pytest.mark.parametrize("make", [os.mkfifo, Path.mkdir])
 def test_what_is_no_regular_file_is_refused(

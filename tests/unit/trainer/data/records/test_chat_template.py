@@ -82,6 +82,20 @@ def test_its_own_marks_give_what_transformers_gives() -> None:
     assert list(render(MARKED, TWO_TURNS).learned or ()) == [tuple(s) for s in spans[0]]
 
 
+@pytest.mark.parametrize("source", [TEMPLATE, MARKED])
+@pytest.mark.parametrize("mark", ["\ufdd0", "\ufdd1", "\ufdd2", "\ufdd3"], ids=ascii)
+def test_texts_with_marks_of_our_own_are_refused(source: str, mark: str) -> None:
+    """They would move what is learned, or leave the answer out."""
+    said = [{"role": "user", "content": "How?"}, {"role": "assistant", "content": "So."}]
+    for turn in (0, 1):
+        texts = [{**each} for each in said]
+        texts[turn]["content"] += mark
+        with pytest.raises(ValueError, match=f"noncharacter U\\+{ord(mark):04X}"):
+            render(source, texts)
+    with pytest.raises(ValueError, match="noncharacter"):
+        render(source, said, tools=[{"name": f"a{mark}"}])
+
+
 def test_thoughts_that_only_the_last_turn_keeps() -> None:
     answers = learned(QWEN3_LIKE, TWO_TURNS)
     assert answers[0] == "The capital of France is Paris.<|end|>"
