@@ -50,3 +50,20 @@ def test_a_notice_is_saved_at_its_step_and_nothing_is_lost(tmp_path: Path) -> No
     assert set(stopped) == {1, 2, 3}
     assert stopped | resumed == undisturbed
     assert set(resumed) == {4, 5, 6}
+
+
+def test_a_state_is_saved_once_and_is_not_complete_while_it_is_replaced(tmp_path: Path) -> None:
+    accelerator = accelerate.Accelerator(cpu=True)
+    saves: list[bool] = []
+    accelerator.register_save_state_pre_hook(
+        lambda _models, _weights, folder: saves.append((Path(folder) / "complete").exists())
+    )
+    earlier, later = (
+        DrumlineSteps(accelerator, str(tmp_path), Run(None, place=rank_place({}))) for _ in range(2)
+    )
+    earlier.save(3)
+    earlier.save(3)  # on request and by its own schedule
+    assert saves == [False]
+    later.save(3)
+    assert saves == [False, False]
+    assert later.resume() == 3

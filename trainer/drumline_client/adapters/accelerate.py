@@ -15,7 +15,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from drumline_client.adapters.checkpoint_folder import newest_whole
+from drumline_client.adapters.checkpoint_folder import agreed_newest
 from drumline_client.run import Run, join
 
 COMPLETE = "complete"
@@ -36,10 +36,15 @@ class DrumlineSteps:
         self._accelerator = accelerator
         self._folder = Path(folder)
         self._run = join() if run is None else run
+        self._saved_step = -1
 
     def resume(self) -> int:
-        """Load the newest complete state, after `prepare`. Return its step, or 0 at the start."""
-        newest = newest_whole(
+        """Load the newest complete state, after `prepare`. Return its step, or 0 at the start.
+
+        Raises:
+            FileNotFoundError: this rank does not see the state that rank 0 loads.
+        """
+        newest = agreed_newest(
             self._folder, r"step-(\d+)", is_whole=lambda folder: (folder / COMPLETE).exists()
         )
         if newest is None:
@@ -63,11 +68,21 @@ class DrumlineSteps:
         return self._run.should_stop()
 
     def save(self, step: int) -> None:
-        """Save the state of a step, on request or on the script's own schedule. Collective."""
+        """Save the state of a step, on request or on the script's own schedule. Collective.
+
+        A step that was just saved on request is not saved again.
+        """
+        if step == self._saved_step:
+            return
         self._run.phase("saving")
         path = self._folder / f"step-{step}"
+        # A state of an earlier run is not complete while it is replaced.
+        if self._accelerator.is_main_process:
+            (path / COMPLETE).unlink(missing_ok=True)
+        self._accelerator.wait_for_everyone()
         self._accelerator.save_state(str(path))
         self._accelerator.wait_for_everyone()
         if self._accelerator.is_main_process:
             (path / COMPLETE).touch()
+        self._saved_step = step
         self._run.saved(step, path)

@@ -6,12 +6,14 @@ saves at the agreed step, as its own schedule would, and stops if the pods are g
 
 from __future__ import annotations
 
+import json
+import zipfile
 from pathlib import Path
 from typing import Any
 
 from transformers import TrainerCallback
 
-from drumline_client.adapters.checkpoint_folder import newest_whole
+from drumline_client.adapters.checkpoint_folder import agreed_newest
 from drumline_client.run import Run, join
 
 
@@ -66,11 +68,23 @@ def newest_checkpoint(output_dir: str) -> str | None:
     """Return the newest complete checkpoint for `train(resume_from_checkpoint=...)`, or None.
 
     The Trainer writes `trainer_state.json` last. A folder without it was incomplete when its rank
-    died, and `resume_from_checkpoint=True` would fail on it.
+    died, and `resume_from_checkpoint=True` would fail on it. With several ranks, every rank gets
+    what rank 0 finds, and waits until it sees it.
+
+    Raises:
+        FileNotFoundError: this rank does not see the checkpoint of rank 0.
     """
-    newest = newest_whole(
-        Path(output_dir),
-        r"checkpoint-(\d+)",
-        is_whole=lambda folder: (folder / "trainer_state.json").is_file(),
-    )
+    newest = agreed_newest(Path(output_dir), r"checkpoint-(\d+)", is_whole=_is_whole)
     return None if newest is None else str(newest[1])
+
+
+def _is_whole(folder: Path) -> bool:
+    """Return whether a checkpoint's last file is whole, and those that other ranks write."""
+    try:
+        state = json.loads((folder / "trainer_state.json").read_bytes())
+    except (OSError, ValueError):  # it is missing, or was cut by a full disk
+        return False
+    # Rank 0 waits for no other rank's random state.
+    return isinstance(state, dict) and all(
+        zipfile.is_zipfile(path) for path in folder.glob("rng_state*.pth")
+    )
