@@ -4,6 +4,7 @@
 
     CommandError
     ├── BadInput      2   the arguments, a file or the kubeconfig are not usable: nothing was asked
+    ├── OutputLost    1   standard output cannot be written: the disk of a file is full
     ├── Busy          1   too much is asked at once: the cluster was not asked
     └── NotAnswered   1   the cluster was asked, and did not give what was asked for
         ├── NotLoggedIn      as it does not accept the credentials
@@ -27,6 +28,10 @@ class BadInput(CommandError):  # noqa: N818 - read as a sentence: raise BadInput
     """The arguments, a file or the kubeconfig are not usable."""
 
     exit_code: ClassVar[int] = CommandExit.BAD_INPUT
+
+
+class OutputLost(CommandError):  # noqa: N818 - as above
+    """Standard output cannot be written, and not because its reader has gone."""
 
 
 class Busy(CommandError):  # noqa: N818 - as above

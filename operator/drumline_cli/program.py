@@ -8,19 +8,21 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from io import TextIOWrapper
 from pathlib import Path
 
 from drumline_cli import commands
 from drumline_cli.arguments import parser
 from drumline_cli.command_line import parse
 from drumline_cli.completion_words import COMPLETE, complete
-from drumline_cli.errors import CommandError
+from drumline_cli.errors import CommandError, OutputLost
 from drumline_cli.exit_codes import CommandExit
 from drumline_cli.run_arguments import split_command
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; `arguments` are those of the process by default."""
+    _prepare_streams()
     words = sys.argv[1:] if arguments is None else list(arguments)
     # Completion runs on every key press, so it avoids the grammar.
     if words[:1] == [COMPLETE]:
@@ -31,6 +33,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen.command_line = command_line
     try:
         output = commands.run(chosen, os.environ)
+    except OutputLost as error:
+        _close_output()
+        sys.stderr.write(f"drumline: {error}\n")
+        return error.exit_code
     except CommandError as error:
         # Errors are one sentence on standard error, so standard output stays usable.
         sys.stderr.write(f"drumline: {error}\n")
@@ -41,6 +47,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # A command with something to say about it has caught it.
         return CommandExit.INTERRUPTED
     return _print(output)
+
+
+def _prepare_streams() -> None:
+    """Give a closed stream nothing to read or write, and lose no command over a character."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:  # the shell closed it: `>&-`
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode, encoding="utf-8"))
+    # A terminal or a file may have an encoding without the characters of charts.
+    output: object = sys.stdout
+    if isinstance(output, TextIOWrapper):
+        output.reconfigure(errors="replace")
 
 
 def _print(output: commands.Output) -> int:

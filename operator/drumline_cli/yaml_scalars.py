@@ -15,7 +15,7 @@ import yaml
 _TAG: Final = "tag:yaml.org,2002:"
 _NUMBERS: Final = frozenset(f"{_TAG}{name}" for name in ("float", "int"))
 _CONVERTED: Final = _NUMBERS | {f"{_TAG}bool"}
-"""Of keys."""
+"""Tags of keys that become text."""
 _DROPPED: Final = frozenset(f"{_TAG}{name}" for name in ("timestamp", "value"))
 _NUMBER: Final = re.compile(
     r"[-+]?(?:0[xX][0-9a-fA-F_]+|0[bB][01_]+|0[oO][0-7_]+"
@@ -25,8 +25,8 @@ _NUMBER: Final = re.compile(
 _DECIMAL: Final = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
 _OCTAL: Final = re.compile(r"^([-+]?0)([0-7]+)$")
 _MOST_WHOLE: Final = 2**64
-_MOST: Final = 2.0**63
-"""A float from here on is no integer to the API server."""
+_LEAST_FLOAT: Final = 2.0**63
+"""The API server reads a float below this as an integer."""
 
 
 # The C loader is several times faster. A cluster's objects may have megabytes.
@@ -74,7 +74,7 @@ def _number(_: yaml.CSafeLoader, node: yaml.ScalarNode) -> int | float | str:
     value = float(text)
     if math.isinf(value):
         return written
-    return int(value) if value.is_integer() and abs(value) < _MOST else value
+    return int(value) if value.is_integer() and abs(value) < _LEAST_FLOAT else value
 
 
 KubectlLoader.add_implicit_resolver(f"{_TAG}float", _NUMBER, list("-+.0123456789"))  # pyright: ignore[reportUnknownMemberType] - PyYAML has no types

@@ -176,13 +176,14 @@ class KubeClient:
 
         Raises:
             KubeError: the watch was rejected, broke off, or became silent. A normal end raises
-                nothing.
+                nothing. An exception of the caller's block stays as it is.
         """
         # A watch has no total deadline: the server ends it after `timeoutSeconds`.
         timeout = aiohttp.ClientTimeout(
             total=None, sock_connect=_CONNECT_SECONDS, sock_read=silence_seconds
         )
         started = time.monotonic()
+        is_open = False
         try:
             async with self._open(self._reads, request, timeout=timeout) as response:
                 # The attempt is observed at its headers. Counting the minutes of a watch would hide
@@ -190,6 +191,7 @@ class KubeClient:
                 self._note(request, code=response.status, started=started)
                 await self._raise_for_status(response)
                 chunks = _chunks(response)
+                is_open = True
                 try:
                     yield chunks
                 finally:
@@ -199,6 +201,9 @@ class KubeClient:
             self._credentials.token.forget()
             raise
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            # A closed pipe of the caller is an OSError too, and no fault of the server.
+            if is_open and not isinstance(error, aiohttp.ClientError):
+                raise
             raise _unreachable(error) from error
 
     # Two sessions keep a burst of 64 creates from taking the connections of watches.
@@ -321,8 +326,11 @@ async def _body(response: aiohttp.ClientResponse, *, most_bytes: int | None) -> 
 
 
 async def _chunks(response: aiohttp.ClientResponse) -> AsyncGenerator[bytes]:
-    async for chunk in response.content.iter_any():
-        yield chunk
+    try:
+        async for chunk in response.content.iter_any():
+            yield chunk
+    except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        raise _unreachable(error) from error
 
 
 def _deadline(request: Request) -> float:

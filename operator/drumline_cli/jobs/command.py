@@ -18,7 +18,7 @@ from drumline.kube.kinds import TRAINING_JOBS
 from drumline_api.base import GROUP
 from drumline_cli.cluster_access import chosen_credentials, cluster_client, missing_job, refusal
 from drumline_cli.commands import Output
-from drumline_cli.errors import BadInput, NotAnswered
+from drumline_cli.errors import BadInput, NotAnswered, OutputLost
 from drumline_cli.jobs.archived_lines import archived_lines
 from drumline_cli.jobs.clone import check_changes, cloned, retried
 from drumline_cli.jobs.create_clone import create_clone
@@ -199,10 +199,20 @@ def follow_to_the_end(credentials: Credentials, *, job: str, namespace: str) -> 
 
 
 def say(line: str) -> None:
-    """Print a line at once: somebody watches."""
-    sys.stdout.write(f"{line}\n")
-    # Output through a pipe is buffered otherwise, and lines would arrive late.
-    sys.stdout.flush()
+    """Print a line at once: somebody watches.
+
+    Raises:
+        BrokenPipeError: the reader has gone.
+        OutputLost: the line cannot be written.
+    """
+    try:
+        sys.stdout.write(f"{line}\n")
+        # Output through a pipe is buffered otherwise, and lines would arrive late.
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise OutputLost(f"standard output: {error.strerror}") from None
 
 
 async def _once(credentials: Credentials, job: NamedJob, chosen: argparse.Namespace) -> Output:

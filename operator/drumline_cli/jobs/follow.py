@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, cast
 
@@ -103,6 +103,7 @@ async def follow_job(client: KubeClient, *, job: str, namespace: str, say: Say) 
 
     Raises:
         NotAnswered: the job or its pods cannot be read.
+        Exception: what `say` raised.
     """
     # Each container has one stream at most. The dictionary also bounds the connections.
     streams: dict[str, asyncio.Task[None]] = {}
@@ -113,6 +114,8 @@ async def follow_job(client: KubeClient, *, job: str, namespace: str, say: Say) 
         while True:
             raw, pods = await _seen(client, job=job, namespace=namespace, patience=patience)
             patience = PATIENCE_SECONDS
+            # Before a stream that ended is asked for again.
+            _raise_errors(streams)
             status = cast("Json", raw.get("status") or {})
             # Repeat a line only when it changes. Otherwise the terminal fills with equal lines.
             if (line := state_line(status)) != last:
@@ -132,6 +135,7 @@ async def follow_job(client: KubeClient, *, job: str, namespace: str, say: Say) 
             if status.get("phase") in {"Succeeded", "Failed"}:
                 if streams:
                     await asyncio.wait(streams.values(), timeout=_LAST_LINES_SECONDS)
+                    _raise_errors(streams)
                 done = status["phase"] == "Succeeded"
                 # The exit code shows the result of the job, so that scripts can depend on it.
                 return CommandExit.DONE if done else CommandExit.JOB_FAILED
@@ -141,6 +145,13 @@ async def follow_job(client: KubeClient, *, job: str, namespace: str, say: Say) 
         for stream in streams.values():
             stream.cancel()
         await asyncio.gather(*streams.values(), return_exceptions=True)
+
+
+def _raise_errors(streams: Mapping[str, asyncio.Task[None]]) -> None:
+    """Raise what ended a stream: its reader has gone, as in `logs -f | head`, or a fault."""
+    for stream in streams.values():
+        if stream.done():
+            stream.result()
 
 
 async def _seen(

@@ -16,7 +16,7 @@ from drumline.kube import errors, reads, writes
 from drumline.kube.client import NO_ANSWER, KubeClient
 from drumline.kube.credentials import Credentials, Token
 from drumline.kube.kinds import NODES, PODS
-from drumline.kube.request import Sending, Verb
+from drumline.kube.request import Request, Sending, Verb
 from drumline.kube.retry import ONCE, RetryPolicy
 from tests.unit.kube.conftest import Serve
 
@@ -288,3 +288,19 @@ async def test_every_request_asks_to_act_as_the_identity_of_the_kubeconfig(serve
     for request in seen:
         assert request.headers["Impersonate-User"] == "ada"
         assert request.headers.getall("Impersonate-Group") == ["ml", "ops"]
+
+
+async def test_an_error_of_the_reader_of_a_stream_is_no_error_of_the_server(serve: Serve) -> None:
+    credentials = await serve(_scripted([web.Response(text="a line\n")], []))
+    request = Request(verb=Verb.WATCH, resource=PODS, path=PODS.path())
+
+    async def read_until_the_pipe_breaks() -> None:
+        async with (
+            KubeClient(credentials) as client,
+            client.stream(request, silence_seconds=60) as chunks,
+        ):
+            async for _ in chunks:
+                raise BrokenPipeError
+
+    with pytest.raises(BrokenPipeError):
+        await read_until_the_pipe_breaks()
