@@ -32,8 +32,8 @@ def find(placement: Placement, pipe: Connection, folders: list[Path], wait: floa
     )
     folder = folders[placement.rank]
     try:
-        found = agreed_newest(folder, r"checkpoint-(\d+)", is_whole=Path.is_dir, wait_seconds=wait)
-        pipe.send(None if found is None else (found[0], found[1].name))
+        newest = agreed_newest(folder, r"checkpoint-(\d+)", is_whole=Path.is_dir, wait_seconds=wait)
+        pipe.send(None if newest is None else (newest[0], newest[1].name))
     except FileNotFoundError as error:
         pipe.send(str(error))
     dist.destroy_process_group()
