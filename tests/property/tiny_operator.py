@@ -31,6 +31,7 @@ from drumline.controller.reconciler.reconciler import Reconciler
 from drumline.controller.reconciler.shared_objects import SharedObjects
 from drumline.controller.scheduler.checked_starts import CheckedStarts
 from drumline.controller.scheduler.committer import Committer
+from drumline.controller.scheduler.unwritten_statuses import UnwrittenStatuses
 from drumline.controller.state.cluster import ClusterCache
 from drumline.controller.workloads.evictions import ForeignEvictions
 from drumline.kube import codec, errors
@@ -291,6 +292,9 @@ class _Operator:
             settled_status=reconciler.settled_status,
             announce=reconciler.announce,
             starts=CheckedStarts(check=may_start, scheduling=self.cache.scheduling),
+            unwritten=UnwrittenStatuses(
+                backoffs=self.cache.scheduling.backoffs, job_events=self.events
+            ),
             foreign=ForeignEvictions(
                 client=self.api,
                 pools=(),

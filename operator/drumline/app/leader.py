@@ -31,7 +31,7 @@ from drumline.controller.reconciler.orphan_sweep import OrphanSweep
 from drumline.controller.reconciler.reconciler import Reconciler, work
 from drumline.controller.reconciler.shared_objects import SharedObjects
 from drumline.controller.reconciler.start_check import StartCheck
-from drumline.controller.reconciler.work_queue import WorkQueue
+from drumline.controller.reconciler.work_queue import WORKERS, WorkQueue
 from drumline.controller.scheduler.captures import CycleCaptures
 from drumline.controller.scheduler.checked_starts import CheckedStarts
 from drumline.controller.scheduler.committer import Committer
@@ -39,6 +39,7 @@ from drumline.controller.scheduler.fault_memory import FaultMemory
 from drumline.controller.scheduler.forecasts import Forecasts
 from drumline.controller.scheduler.guard import Guard
 from drumline.controller.scheduler.loop import SchedulerLoop
+from drumline.controller.scheduler.unwritten_statuses import UnwrittenStatuses
 from drumline.controller.scheduler.waiting_messages import WaitingMessages
 from drumline.controller.state.cluster import ClusterCache
 from drumline.controller.state.warm_caches import Listener, WarmCaches
@@ -58,8 +59,6 @@ from drumline.telemetry.incidents import IncidentCounters
 from drumline.telemetry.metrics import Metrics
 from drumline_scheduler.model import Policy
 
-# Reconciles wait for the API server most of the time, so 32 keep its writes busy.
-WORKERS = 32
 BURST_SECONDS = 0.1
 """A gang of hundreds is reconciled ten times a second, not once for each event of a pod."""
 # Longer than a watch needs to deliver a write, and below Kopf's request timeout.
@@ -345,6 +344,9 @@ class LeaderComponents:
             settled_status=self._reconciler.settled_status,
             announce=self._reconciler.announce,
             starts=self._wire_checked_starts(),
+            unwritten=UnwrittenStatuses(
+                backoffs=self._state.scheduling.backoffs, job_events=self._job_events
+            ),
         )
 
     def _wire_checked_starts(self) -> CheckedStarts:

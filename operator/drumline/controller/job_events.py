@@ -9,7 +9,7 @@ from drumline.kube.kinds import TRAINING_JOBS
 from drumline.lifecycle.model.conditions import condition
 from drumline.lifecycle.model.idleness import IDLE_REASONS
 from drumline.lifecycle.model.job import Job
-from drumline_api.conditions import ConditionType, Phase
+from drumline_api.conditions import ConditionType, Phase, Reason
 from drumline_api.jobstatus import TrainingJobStatus
 from drumline_scheduler.decisions import BlockReason
 
@@ -70,6 +70,16 @@ class JobEvents:
         self._record(
             job,
             reason=str(BlockReason.SCHEDULER_ERROR),
+            action=EventAction.PLACE,
+            note=message,
+            severity=Severity.WARNING,
+        )
+
+    def status_refused(self, job: Job, *, message: str) -> None:
+        """Report that the API server refuses the job's status, which therefore cannot say so."""
+        self._record(
+            job,
+            reason=str(Reason.API_REFUSED),
             action=EventAction.PLACE,
             note=message,
             severity=Severity.WARNING,

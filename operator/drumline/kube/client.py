@@ -1,7 +1,8 @@
 """One HTTP client for the whole process: deadlines, retries, typed errors, and the fence.
 
 Reads and writes have separate connection pools. Reads (and watches, one connection each) are
-unlimited. At most `write_limit` writes are in flight. The others wait *before* the fence is
+unlimited. At most `write_limit` writes are in flight, shared by namespaces (`shares`), because a
+webhook may make each write of one namespace take seconds. The others wait *before* the fence is
 checked, so that no write leaves the process later than one deadline after its check. The same
 deadline is sent as the `timeout` parameter, after which the server drops the request too. Together
 they make the leader's fence sound (see `leader_election`). A renewal of the lease itself is not
@@ -29,6 +30,7 @@ from drumline.kube import errors
 from drumline.kube.credentials import Credentials
 from drumline.kube.request import JSON, Request, Verb
 from drumline.kube.retry import RetryPolicy
+from drumline.kube.shares import FairSlots
 
 # The server ends a request after 60 s by default. A list that takes half of that is lost.
 READ_DEADLINE_SECONDS: Final = 30.0
@@ -81,7 +83,7 @@ class KubeClient:
         fence: called before every write. The default allows all (tests, tools).
         observe: called with every attempt. The default ignores it.
         retry: policy for repeated requests.
-        write_limit: most concurrent writes.
+        write_limit: most concurrent writes. One namespace gets at most half of them.
         user_agent: name in the server's logs.
         strict: let the server reject unknown and repeated fields in writes. The operator leaves
             this off: its CRDs may be older than itself during an upgrade.
@@ -95,7 +97,7 @@ class KubeClient:
         fence: Fence = lambda: None,
         observe: Observe | None = None,
         retry: RetryPolicy | None = None,
-        write_limit: int = 64,
+        write_limit: int = 128,
         user_agent: str = "drumline",
         strict: bool = False,
         jitter: random.Random | None = None,
@@ -106,7 +108,7 @@ class KubeClient:
         self._retry = retry or RetryPolicy()
         self._write_limit = write_limit
         # The semaphore, not the pool's limit: the wait must end before the fence is checked.
-        self._write_slots = asyncio.Semaphore(write_limit)
+        self._write_slots = FairSlots(write_limit)
         self._user_agent = user_agent
         self._strict = strict
         self._jitter = jitter or random.Random()  # noqa: S311 - spreads retries, guards nothing
@@ -140,7 +142,7 @@ class KubeClient:
         """
         policy = request.sending.retry or self._retry
         # One loop for both kinds of retry. A renewed token needs no pause before the next attempt.
-        attempt = 0
+        attempt, spent_seconds = 0, 0.0
         renewed = maybe_done = False
         while True:
             attempt += 1
@@ -150,13 +152,16 @@ class KubeClient:
                 # One attempt without an answer is enough: a later, clean failure does not undo it.
                 maybe_done |= not request.reads and _leaves_doubt(error)
                 error.maybe_done = maybe_done
+                spent_seconds += error.seconds
                 token = self._credentials.token
                 # The token may have rotated. Read it again, but only once.
                 if isinstance(error, errors.Unauthorized) and token.renewable and not renewed:
                     renewed = True
                     token.forget()
                     continue
-                pause = policy.pause_seconds(error, attempt=attempt, jitter=self._jitter)
+                pause = policy.pause_seconds(
+                    error, attempt=attempt, jitter=self._jitter, spent_seconds=spent_seconds
+                )
                 if pause is None:
                     raise
                 await asyncio.sleep(pause)
@@ -229,7 +234,7 @@ class KubeClient:
         # A lease renewal uses the read pool. It must not queue behind the writes that it protects.
         if request.reads or not request.sending.fenced:
             return await self._exchange(self._reads, request)
-        async with self._write_slots:
+        async with self._write_slots.hold(request.namespace):
             # Getting a token can take long. The request must follow the fence at once.
             await self._credentials.token.current()
             self._fence()
@@ -253,7 +258,10 @@ class KubeClient:
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             # A broken body after a 2xx header also counts as no answer: the write may be done.
             code = NO_ANSWER
-            raise _unreachable(error) from error
+            raise _unreachable(error, seconds=time.monotonic() - started) from error
+        except errors.KubeError as error:
+            error.seconds = time.monotonic() - started
+            raise
         finally:
             self._note(request, code=code, started=started)
 
@@ -352,9 +360,11 @@ def _ignore(*, verb: Verb, resource: str, code: int, seconds: float) -> None:
     del verb, resource, code, seconds
 
 
-def _unreachable(error: BaseException) -> errors.Unreachable:
+def _unreachable(error: BaseException, *, seconds: float = 0.0) -> errors.Unreachable:
     message = f"{type(error).__name__}: {error}" if str(error) else repr(error)
     message = _USER_OF_URL.sub("//", message)
     # Both errors come before the first byte of the request, so nothing can have taken effect.
     unsent = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
-    return errors.Unreachable(message, sent=not isinstance(error, unsent))
+    unreachable = errors.Unreachable(message, sent=not isinstance(error, unsent))
+    unreachable.seconds = seconds
+    return unreachable

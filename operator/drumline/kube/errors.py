@@ -46,6 +46,8 @@ class KubeError(Exception):
 
     An attempt of it got no answer, or an answer that leaves it open. The client sets it.
     """
+    seconds: float = 0.0
+    """Duration of the failed attempt. The client sets it."""
 
 
 class NotLeader(KubeError):

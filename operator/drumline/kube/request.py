@@ -91,6 +91,11 @@ class Request:
         return self.verb in _READS
 
     @property
+    def namespace(self) -> str:
+        """The namespace of the object, or '' of a cluster-scoped kind."""
+        return self.path.partition("/namespaces/")[2].partition("/")[0]
+
+    @property
     def method(self) -> str:
         """The HTTP method."""
         return _METHODS[self.verb]

@@ -18,12 +18,15 @@ class RetryPolicy:
         base_seconds: The upper bound of the first pause; it doubles with each attempt.
         cap_seconds: The upper bound of every pause we choose ourselves.
         patience_seconds: A longer Retry-After than this is not waited for: the error is raised.
+        spent_seconds: Once attempts took this long together, without pauses, no other follows. A
+            webhook that does not answer would take as long again.
     """
 
     attempts: int = 5
     base_seconds: float = 0.1
     cap_seconds: float = 5.0
     patience_seconds: float = 30.0
+    spent_seconds: float = 4.0
 
     def pause_seconds(
         self,
@@ -31,6 +34,7 @@ class RetryPolicy:
         *,
         attempt: int,
         jitter: random.Random,
+        spent_seconds: float = 0.0,
     ) -> float | None:
         """Return the pause after the failed attempt in seconds, or None to give up.
 
@@ -38,10 +42,11 @@ class RetryPolicy:
             error: failure of the attempt.
             attempt: number of the attempt, from 1.
             jitter: random source.
+            spent_seconds: duration of all attempts, without pauses.
         """
         # A conflict or a rejection repeats itself, so only transient errors are worth another
         # attempt.
-        if not error.retryable or attempt >= self.attempts:
+        if not error.retryable or attempt >= self.attempts or spent_seconds >= self.spent_seconds:
             return None
         asked = error.retry_after_seconds if isinstance(error, StatusError) else None
         # A server that asks for minutes gets the error to the caller, which has its own schedule.

@@ -118,6 +118,20 @@ def once_allowed(write: Callable[[], object]) -> None:
             return
 
 
+def once_refused(write: Callable[[], object]) -> None:
+    """Write until the API server refuses it, because it has heard of other rules."""
+    deadline = time.monotonic() + HANG_SECONDS
+    while time.monotonic() < deadline:
+        try:
+            write()
+        except ApiStatusError as error:
+            if error.code == 422:
+                return
+            raise
+        time.sleep(0.1)  # the API server takes rules in without saying when
+    raise TimeoutError("the write is not refused")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Site:
     """A test's own corner: namespace, pool of fake nodes, queue."""

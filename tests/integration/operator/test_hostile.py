@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from drumline_api.spec_policy import NAME, spec_policy
-from tests.integration.operator.conftest import Site, once_allowed
+from tests.integration.operator.conftest import Site, once_allowed, once_refused
 from tests.kube import Kube, phase_is, reason_is
+from tests.texts import missing
 
 pytestmark = [
     pytest.mark.usefixtures("operator"),
@@ -79,3 +80,62 @@ def test_without_its_policy_a_spec_is_refused_before_it_gets_a_gpu(site: Site) -
         job = site.wait(name, reason_is("InvalidConfig"))
         assert said in job["status"]["message"]
         assert site.pods(name) == []
+
+
+REFUSED = "drumline-test-refused-status"
+
+
+@pytest.fixture
+def refused_status(api: Kube, site: Site) -> Iterator[None]:
+    """A policy refuses the statuses of jobs named `big`, as etcd does for objects that large."""
+    here = f"object.metadata.namespace == '{site.namespace}'"
+    expression = f"!(object.metadata.name.startsWith('big') && {here})"
+    metadata = {"name": REFUSED}
+    rules = [
+        {
+            "apiGroups": ["drumline.dev"],
+            "apiVersions": ["*"],
+            "operations": ["UPDATE"],
+            "resources": ["trainingjobs/status"],
+        }
+    ]
+    api.ensure(
+        {
+            "apiVersion": "admissionregistration.k8s.io/v1",
+            "kind": "ValidatingAdmissionPolicy",
+            "metadata": metadata,
+            "spec": {
+                "failurePolicy": "Fail",
+                "matchConstraints": {"resourceRules": rules},
+                "validations": [{"expression": expression, "message": "no status"}],
+            },
+        }
+    )
+    api.ensure(
+        {
+            "apiVersion": "admissionregistration.k8s.io/v1",
+            "kind": "ValidatingAdmissionPolicyBinding",
+            "metadata": metadata,
+            "spec": {"policyName": REFUSED, "validationActions": ["Deny"]},
+        }
+    )
+    site.submit("big-probe", nodes=1, gpusPerNode=8, suspend=True)
+    body = {"message": "mine"}
+    once_refused(lambda: api.patch_status("trainingjobs", "big-probe", body, site.namespace))
+    yield
+    for plural in ("validatingadmissionpolicybindings", "validatingadmissionpolicies"):
+        api.delete(plural, REFUSED)
+
+
+@pytest.mark.usefixtures("refused_status")
+def test_a_job_whose_status_is_refused_keeps_no_place_from_others(site: Site) -> None:
+    site.submit("big", nodes=4, gpusPerNode=8)
+    events = site.kube.wait_all(
+        "events",
+        site.namespace,
+        lambda events: any(event.get("reason") == "ApiRefused" for event in events),
+    )
+    (said,) = [event["message"] for event in events if event.get("reason") == "ApiRefused"]
+    assert not missing(said, "its status could not be written", "no status")
+    site.submit("fine", nodes=1, gpusPerNode=8)
+    site.wait("fine", phase_is("Running"))

@@ -133,6 +133,41 @@ async def test_a_server_that_does_not_answer_meets_the_deadline(serve: Serve) ->
     answered.set()
 
 
+async def test_a_request_that_met_its_deadline_is_not_sent_again(serve: Serve) -> None:
+    seen: list[web.Request] = []
+    answered = asyncio.Event()
+
+    async def silent(request: web.Request) -> web.Response:
+        seen.append(request)
+        await answered.wait()
+        return _ok()
+
+    credentials = await serve(silent)
+    patient = RetryPolicy(attempts=3, base_seconds=0.001, cap_seconds=0.001, spent_seconds=0.04)
+    async with KubeClient(credentials, retry=patient) as client:
+        with pytest.raises(errors.Unreachable, match="Timeout"):
+            await reads.get(client, NODES, name="n", sending=Sending(deadline_seconds=0.05))
+    answered.set()
+    assert len(seen) == 1
+
+
+async def test_writes_of_a_namespace_that_hang_delay_no_other(serve: Serve) -> None:
+    go = asyncio.Event()
+
+    async def handler(request: web.Request) -> web.Response:
+        if "/namespaces/slow/" in request.path:
+            await go.wait()
+        return _ok()
+
+    credentials = await serve(handler)
+    async with KubeClient(credentials, write_limit=4) as client, asyncio.TaskGroup() as group:
+        for _ in range(10):
+            group.create_task(writes.create(client, PODS, namespace="slow", body=_POD))
+        await asyncio.sleep(0)
+        assert await writes.create(client, PODS, namespace="other", body=_POD)
+        go.set()
+
+
 async def test_the_server_gets_the_deadline_of_a_write(serve: Serve) -> None:
     seen: list[web.Request] = []
     credentials = await serve(_scripted([_ok(), _ok()], seen))

@@ -57,6 +57,15 @@ def test_a_watch_says_in_its_stream_how_long_to_wait() -> None:
     assert error.retry_after_seconds == 3
 
 
+def test_attempts_that_took_long_are_not_repeated() -> None:
+    """A webhook that does not answer takes the whole deadline of each attempt."""
+    slow = _POLICY.pause_seconds(
+        Unreachable("deadline"), attempt=1, jitter=random.Random(1), spent_seconds=5.0
+    )
+    assert slow is None
+    assert _pause(Unreachable("reset"), attempt=1) is not None
+
+
 def test_only_retryable_failures_are_tried_again_and_not_for_ever() -> None:
     refused = Forbidden(code=403, reason="", message="")
     assert _pause(refused, attempt=1) is None

@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Generator, Iterable
+from contextlib import contextmanager, suppress
 from typing import Final, NamedTuple
 
 from drumline.kube import codec, reads, writes
@@ -113,9 +113,11 @@ class SharedObjects:
     async def sweep(self, kind: Resource) -> None:
         """Create the objects that pods need, and delete those that no pod needs.
 
+        An object that the API server refuses is left for the next time. The others are swept.
+
         Raises:
-            KubeError: the API server did not do it. The remaining objects are left for the next
-                time.
+            KubeError: the objects could not be listed.
+            NotLeader: this process may not write any more.
         """
         # Phase 1: the existing objects.
         there: set[_Shared] = set()
@@ -133,14 +135,16 @@ class SharedObjects:
         # Phase 3: delete under the lock, so that `ensure` does not count on an object that is
         # going.
         for shared in there - needed:
-            async with self._locks[shared]:
-                # The cache may not show pods that were created meanwhile.
-                if self._age(shared) >= 2 * FRESH_SECONDS:
-                    await self._delete(shared)
+            with _refused_alone(shared):
+                async with self._locks[shared]:
+                    # The cache may not show pods that were created meanwhile.
+                    if self._age(shared) >= 2 * FRESH_SECONDS:
+                        await self._delete(shared)
         # Phase 4: create the missing ones.
         self._forget({shared for shared in self._locks if shared.resource is kind} - there - needed)
         for shared in needed - there:
-            await self.ensure(shared.namespace, (kind,), asks=True)
+            with _refused_alone(shared):
+                await self.ensure(shared.namespace, (kind,), asks=True)
 
     async def _there(self, kind: Resource, namespace: str | None) -> set[_Shared]:
         named = f"metadata.name={SHARED_NAME}"
@@ -197,6 +201,20 @@ class SharedObjects:
             shared.namespace,
             operator_namespace=self._settings.operator_namespace,
             metrics_from=self._settings.metrics_from,
+        )
+
+
+@contextmanager
+def _refused_alone(shared: _Shared) -> Generator[None]:
+    """Log that an object was not written. A full quota of one namespace stops no other one."""
+    try:
+        yield
+    except NotLeader:
+        raise
+    except (KubeError, codec.Undecodable) as error:
+        kind, namespace = shared
+        log.warning(
+            "shared_object_not_swept", kind=kind.kind, namespace=namespace, error=str(error)
         )
 
 

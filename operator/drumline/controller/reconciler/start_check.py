@@ -69,6 +69,8 @@ log = logs.get("drumline.controller.reconciler.start_check")
 Json = dict[str, Any]
 UNCHECKED_SECONDS: Final = 60.0
 """Time after which a start is checked again of which nothing was learned."""
+CHECK_SECONDS: Final = 5.0
+"""Longest time of a check. The cycle waits for it, and so do the jobs of other namespaces."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,18 +139,17 @@ class StartCheck:
             NotLeader: this process may not write any more.
         """
         try:
-            facts = await self._facts(
-                job, replaces=replaces, leaving=leaving, beside=beside, promised=promised
-            )
+            async with asyncio.timeout(CHECK_SECONDS):
+                facts = await self._facts(
+                    job, replaces=replaces, leaving=leaving, beside=beside, promised=promised
+                )
         except NotLeader:
             raise
+        except TimeoutError:
+            return _doubt(job, f"the API server needs more than {CHECK_SECONDS:g} s for it")
         # Without an answer, nobody is evicted: the start would probably meet the same error.
         except (KubeError, ValueError) as error:
-            log.warning("start_not_checked", job=job.key, error=str(error))
-            words = " ".join(str(error).split())
-            return StartDoubt(
-                message=f"its start could not be checked: {words}", seconds=UNCHECKED_SECONDS
-            )
+            return _doubt(job, " ".join(str(error).split()))
         refusal = refusal_of_start(job, facts)
         if refusal is not None:
             log.warning("start_would_be_refused", job=job.key, why=refusal.message)
@@ -297,6 +298,11 @@ class StartCheck:
             return ()
         decoded = (msgspec.json.decode(item, type=builtin.ResourceQuota) for item in items)
         return tuple(map(_quota_facts, decoded))
+
+
+def _doubt(job: Job, why: str) -> StartDoubt:
+    log.warning("start_not_checked", job=job.key, error=why)
+    return StartDoubt(message=f"its start could not be checked: {why}", seconds=UNCHECKED_SECONDS)
 
 
 def _new_secrets(jobs: Sequence[Job]) -> dict[str, int]:

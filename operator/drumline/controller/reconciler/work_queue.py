@@ -3,6 +3,9 @@
 It has the contract of client-go's work queue. A key that is added while a worker holds it is handed
 out again when that worker is done. So no event is lost, and none is handled twice at a time.
 Failures back off exponentially for each key, until `forget`.
+
+Namespaces take turns, and share the workers (`kube.shares`): the keys of one whose writes take long
+leave workers to the others.
 """
 
 from __future__ import annotations
@@ -11,7 +14,12 @@ import asyncio
 import heapq
 from collections import deque
 from collections.abc import Callable
+from typing import Final
 
+from drumline.kube.shares import Shares
+
+WORKERS: Final = 64
+"""Reconciles wait for the API server most of the time. One namespace gets 32 at most."""
 BASE_BACKOFF_SECONDS = 0.1
 MAX_BACKOFF_SECONDS = 60.0
 _SLACK = 64
@@ -23,11 +31,14 @@ class WorkQueue:
 
     Args:
         clock: monotonic seconds.
+        workers: number of workers.
     """
 
-    def __init__(self, *, clock: Callable[[], float]) -> None:
+    def __init__(self, *, clock: Callable[[], float], workers: int = WORKERS) -> None:
         self._clock = clock
-        self._ready: deque[str] = deque()
+        self._ready: dict[str, deque[str]] = {}
+        """Ready keys by namespace, in the order of their turns."""
+        self._workers = Shares(workers)
         self._waiting: set[str] = set()
         self._held: set[str] = set()
         self._again: set[str] = set()
@@ -39,7 +50,7 @@ class WorkQueue:
         self._idle.set()
 
     def __len__(self) -> int:
-        return len(self._ready)
+        return len(self._waiting)
 
     def add(self, key: str) -> None:
         """Hand out `key` as soon as a worker is free."""
@@ -47,7 +58,7 @@ class WorkQueue:
             self._again.add(key)
         elif key not in self._waiting:
             self._waiting.add(key)
-            self._ready.append(key)
+            self._ready.setdefault(_namespace(key), deque()).append(key)
             self._idle.clear()
             self._wake.set()
 
@@ -84,12 +95,11 @@ class WorkQueue:
         """Return the next key. The worker holds it until `done`."""
         while True:
             self._promote()
-            if self._ready:
-                key = self._ready.popleft()
+            if (key := self._next()) is not None:
                 self._waiting.discard(key)
                 self._held.add(key)
                 return key
-            # Nothing is ready: wait for a new key, or for the next delay to end.
+            # Nothing may go: wait for a new key, a free worker, or the next delay to end.
             self._wake.clear()
             delay = self._later[0][0] - self._clock() if self._later else None
             try:
@@ -100,16 +110,31 @@ class WorkQueue:
 
     def done(self, key: str) -> None:
         """Release `key`. It is handed out again if it was added meanwhile."""
-        self._held.discard(key)
+        if key in self._held:
+            self._held.discard(key)
+            self._workers.give_back(_namespace(key))
         if key in self._again:
             self._again.discard(key)
             self.add(key)
-        if not self._ready and not self._held:
+        if self._ready:
+            self._wake.set()
+        elif not self._held:
             self._idle.set()
 
     async def wait_idle(self) -> None:
         """Wait until no key is ready or held. Keys that are due later do not count."""
         await self._idle.wait()
+
+    def _next(self) -> str | None:
+        """Return the next ready key of a namespace that gets a worker, or None."""
+        for namespace in self._ready:
+            if self._workers.take(namespace):
+                keys = self._ready.pop(namespace)
+                key = keys.popleft()
+                if keys:
+                    self._ready[namespace] = keys  # behind the others
+                return key
+        return None
 
     def _promote(self) -> None:
         now = self._clock()
@@ -120,3 +145,7 @@ class WorkQueue:
                 self.add(key)
         if self._ready:
             self._wake.set()
+
+
+def _namespace(key: str) -> str:
+    return key.partition("/")[0]

@@ -44,6 +44,7 @@ from drumline.controller.scheduler.evictions import (
 )
 from drumline.controller.scheduler.fault_memory import OnFault, write_each
 from drumline.controller.scheduler.job_placements import Replacement, replacement, with_changes
+from drumline.controller.scheduler.unwritten_statuses import UnwrittenStatuses
 from drumline.controller.workloads.evictions import ForeignEvictions
 from drumline.kube.errors import Conflict, KubeError, NotFound, NotLeader
 from drumline.lifecycle.manifests.pod_settings import PodSettings, image_of, new_agent_image
@@ -97,6 +98,7 @@ class Committer:
         settled_status: returns the status that a job's plan reaches before its first action.
         announce: logs, counts and reports a written status.
         starts: checks the start of a gang before others are evicted or moved for it.
+        unwritten: the jobs whose statuses could not be written.
     """
 
     def __init__(
@@ -116,8 +118,10 @@ class Committer:
         settled_status: Callable[[Job], TrainingJobStatus],
         announce: Callable[[Job, TrainingJobStatus], None],
         starts: CheckedStarts,
+        unwritten: UnwrittenStatuses,
     ) -> None:
         self._starts = starts
+        self._unwritten = unwritten
         self._writer = writer
         self._foreign = foreign
         self._pods = pods
@@ -181,7 +185,7 @@ class Committer:
                 ),
                 *((job, partial(self._let_stay, job, now=now)) for job in staying),
                 *(
-                    (job, partial(self._write, job, disruption.nomination_cleared(job)))
+                    (job, partial(self._write, job, disruption.nomination_cleared(job), now=now))
                     for job in in_vain
                 ),
             ],
@@ -218,7 +222,7 @@ class Committer:
         changed = with_changes(job, moved=moved, size=size, epoch=self._epoch, now=now)
         if changed is job:
             return True
-        if not await self._write(job, changed.status):
+        if not await self._write(job, changed.status, now=now):
             return False
         if moved is not None:
             self._count_replaced(moved, changed)
@@ -237,7 +241,7 @@ class Committer:
             surplus=beyond,
             now=now,
         )
-        if not await self._write(job, status):
+        if not await self._write(job, status, now=now):
             return False
         # Phase 2: metrics, event and log line. Only of a decision that was written.
         self._metrics.scheduling.gangs_placed.labels(
@@ -358,7 +362,7 @@ class Committer:
                 message=why,
                 now=now,
             )
-            if not await self._write(jobs[each.uid], status):
+            if not await self._write(jobs[each.uid], status, now=now):
                 return False
         # Phase 3: the victims. After a crash the next cycle finds the nominations and continues.
         writes = [
@@ -424,7 +428,7 @@ class Committer:
     async def _count_refusal(self, job: Job, refusal: RefusedStart, *, now: float) -> None:
         """Count a failed start of a waiting gang, which its status shows and limits."""
         status = refusal.status(job, now=now)
-        if status is not None and await self._write(job, status):
+        if status is not None and await self._write(job, status, now=now):
             self._starts.note(job, status, now=now)
             self._announce(job, status)
 
@@ -512,7 +516,7 @@ class Committer:
             final = self._settled_status(replace(job, status=status))
             if final.assignment is None and final.reason in _GAVE_UP:
                 status = final
-        if not await self._write(job, status):
+        if not await self._write(job, status, now=now):
             return False
         self._announce(job, status)
         return True
@@ -523,13 +527,19 @@ class Committer:
 
     async def _withdraw_eviction(self, job: Job, *, why: str, now: float) -> bool:
         status = disruption.disruption_withdrawn(job, message=why, now=now)
-        if not await self._write(job, status):
+        if not await self._write(job, status, now=now):
             return False
         log.info("preemption_withdrawn", job=job.key, why=why)
         return True
 
-    async def _write(self, job: Job, status: TrainingJobStatus) -> bool:
-        """Write a status and wake the job. Return False if the decision came too late."""
+    async def _write(self, job: Job, status: TrainingJobStatus, *, now: float) -> bool:
+        """Write a status and wake the job. Return False if the decision came too late.
+
+        Raises:
+            StatusNotWrittenError: the API server did not write it. The job is left alone for a
+                while, or its place would be decided again and again, and no other job would get it.
+        """
+        self._unwritten.ensure_writable(job, now=now)
         try:
             await self._writer.write(job, status)
         except NotLeader:
@@ -539,8 +549,7 @@ class Committer:
         except Conflict:
             return False
         except KubeError as error:
-            log.warning("status_write_failed", job=job.key, error=str(error))
-            return False
+            raise self._unwritten.note(job, error, now=now) from error
         self._enqueue(job.key)
         return True
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from drumline.controller.job_events import JobEvents
+from drumline.controller.scheduler.unwritten_statuses import StatusNotWrittenError
 from drumline.kube.errors import NotLeader
 from drumline.lifecycle.model.job import Job
 from drumline.telemetry import logs
@@ -220,6 +221,8 @@ async def _write_alone(
         return await write()
     except NotLeader:
         raise
+    except StatusNotWrittenError:
+        return True  # the job is paused: deciding again at once would not help
     except Exception as error:
         if on_fault is None:
             raise

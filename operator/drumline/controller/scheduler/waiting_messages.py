@@ -19,7 +19,7 @@ from drumline.controller.job_events import JobEvents
 from drumline.controller.jobs.status_writer import StatusWriter
 from drumline.controller.scheduler.waiting_text import HEAD, refresh_seconds
 from drumline.controller.state.cluster import ClusterCache
-from drumline.kube.errors import KubeError, NotFound, NotLeader
+from drumline.kube.errors import Conflict, KubeError, NotFound, NotLeader
 from drumline.lifecycle import transitions
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.timestamps import parse_timestamp
@@ -37,6 +37,8 @@ AT_ONCE = 10
 PAUSE_SECONDS = 0.1
 """Pause between two batches: a hundred writes per second, whatever the length of the queue."""
 RETRY_SECONDS = 1.0
+REFUSED_SECONDS = 30.0
+"""Pause of one job's text after an error, except a conflict. The texts of others do not wait."""
 REFRESH_SECONDS = 60.0
 FAR_SECONDS = 3600.0
 PREEMPTED_SECONDS = 3.0
@@ -86,6 +88,8 @@ class WaitingMessages:
         self._clock = clock
         self._due: dict[str, WaitingMessage] = {}
         self._written_at: dict[str, float] = {}
+        self._paused: dict[str, float] = {}
+        """Earliest time of the next write of a job whose text was not written."""
         self._wake = asyncio.Event()
 
     def set(self, job: Job, *, reason: str, message: str, position: int = 0) -> None:
@@ -136,14 +140,18 @@ class WaitingMessages:
 
     def keep_only(self, uids: Collection[str]) -> None:
         """Forget all jobs but these. Other jobs no longer wait."""
-        for memory in (self._due, self._written_at):
+        for memory in (self._due, self._written_at, self._paused):
             for uid in memory.keys() - set(uids):
                 del memory[uid]
 
     def take(self) -> list[WaitingMessage]:
         """Remove and return the next texts to write."""
         now = self._clock()
-        uids = (uid for uid, text in self._due.items() if text.not_before <= now)
+        uids = (
+            uid
+            for uid, text in self._due.items()
+            if max(text.not_before, self._paused.get(uid, 0.0)) <= now
+        )
         return [self._due.pop(uid) for uid in list(islice(uids, AT_ONCE))]
 
     async def run(self) -> None:
@@ -155,19 +163,23 @@ class WaitingMessages:
         while True:
             await self._wake.wait()
             batch = self.take()
-            done = await asyncio.gather(*map(self._write, batch))
-            # A newer text of the job may have arrived meanwhile. It wins.
-            for text in (text for text, written in zip(batch, done, strict=True) if not written):
-                self._due.setdefault(text.uid, text)
+            pauses = await asyncio.gather(*map(self._write, batch))
+            # A newer text of the job may have arrived meanwhile. It wins, after the same pause.
+            now = self._clock()
+            for text, pause in zip(batch, pauses, strict=True):
+                self._paused.pop(text.uid, None)
+                if pause is not None:
+                    self._due.setdefault(text.uid, text)
+                    self._paused[text.uid] = now + pause
             if not self._due:
                 self._wake.clear()
-            await asyncio.sleep(PAUSE_SECONDS if all(done) else RETRY_SECONDS)
+            await asyncio.sleep(PAUSE_SECONDS)
 
-    async def _write(self, text: WaitingMessage) -> bool:
-        """Write one text. Return False if it must be tried again."""
+    async def _write(self, text: WaitingMessage) -> float | None:
+        """Write one text. Return the seconds until the next try, or None if none is needed."""
         job = self._state.jobs.get(text.key)
         if job is None or job.uid != text.uid or not _waits(job):
-            return True
+            return None
         now = self._clock()
         status = transitions.waiting(job, reason=text.reason, message=text.message, now=now)
         status = transitions.with_expected_start(status, start=text.start, by=text.start_by)
@@ -176,16 +188,17 @@ class WaitingMessages:
         except NotLeader:
             raise
         except NotFound:
-            return True
-        except KubeError as error:  # a conflict too: the newer version may wait no more
+            return None
+        except KubeError as error:
             log.debug("waiting_text_not_written", job=job.key, error=str(error))
-            return False
+            # After a conflict the newer version may wait no more.
+            return RETRY_SECONDS if isinstance(error, Conflict) else REFUSED_SECONDS
         self._written_at[text.uid] = now
         if job.status.reason != text.reason:
             log.info("gang_waits", job=job.key, reason=text.reason, message=text.message)
             if text.position < HEAD:  # thousands of jobs may wait behind, for the same reason
                 self._job_events.waits(job, reason=text.reason, message=text.message)
-        return True
+        return None
 
 
 def _waits(job: Job) -> bool:

@@ -136,6 +136,8 @@ class Backoff:
     until: float
     cause: str
     count: int
+    of_write: bool = False
+    """True if the status of the job was not written, so it is not written before `until`."""
 
     @classmethod
     def after(cls, failures: int, *, cause: str, count: int, now: float) -> Backoff:

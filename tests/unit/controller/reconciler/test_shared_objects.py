@@ -170,6 +170,26 @@ async def test_a_namespace_that_may_not_be_read_stops_no_sweep_of_the_others() -
     assert [each["metadata"]["namespace"] for each in budgets] == ["busy"]
 
 
+async def test_a_namespace_that_refuses_the_object_stops_no_sweep_of_the_others() -> None:
+    class Full(FakeApi):
+        async def handle(self, request: web.Request) -> web.StreamResponse:
+            if request.method != "GET" and "/namespaces/full-" in request.path:
+                return web.json_response({"code": 403, "reason": "Forbidden"}, status=403)
+            return await super().handle(request)
+
+    api, namespaces = Full(), [f"full-{number}" for number in range(8)]
+    async with api.serving() as credentials, KubeClient(credentials) as client:
+        shared = SharedObjects(
+            client=client,
+            settings=PodSettings(trainer_image="t:1", join_image="j:1"),
+            pods=lambda: [a_pod(namespace) for namespace in (*namespaces, "busy")],
+            clock=lambda: 1000.0,
+        )
+        await shared.sweep(NETWORK_POLICIES)
+    policies = api.objects("networkpolicies")
+    assert [each["metadata"]["namespace"] for each in policies] == ["busy"]
+
+
 async def test_what_was_swept_is_made_for_the_next_job(bench: Bench) -> None:
     await bench.shared.ensure("team", BOTH)
     bench.now += 2 * FRESH_SECONDS

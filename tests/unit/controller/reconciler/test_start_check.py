@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from aiohttp import web
 
+from drumline.controller.reconciler import start_check
 from drumline.controller.reconciler.start_check import StartCheck
 from drumline.kube.client import KubeClient
 from drumline.kube.views import Key, PodView
@@ -135,6 +138,32 @@ async def test_an_object_that_cannot_be_looked_for_refuses_no_start(
     )
     async with checking(refusals={"configmaps": error}) as check:
         assert isinstance(await check.refusal(with_status(job, failed)), StartDoubt)
+
+
+async def test_a_webhook_that_does_not_answer_ends_the_check_in_doubt(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The cycle waits for the check, and with it the jobs of all namespaces."""
+    monkeypatch.setattr(start_check, "CHECK_SECONDS", 0.05)
+    answered = asyncio.Event()
+
+    class Hanging(FakeApi):
+        async def handle(self, request: web.Request) -> web.StreamResponse:
+            if request.method == "POST" and request.path.endswith("/pods"):
+                await answered.wait()
+            return await super().handle(request)
+
+    async with Hanging().serving() as credentials, KubeClient(credentials) as client:
+        check = StartCheck(
+            client=client,
+            pods=PodSettings(trainer_image="trainer:1", join_image="join:1"),
+            gpus_of=lambda _: GPUS,
+            terminates=lambda _: False,
+        )
+        doubt = await check.refusal(starting())
+        answered.set()
+    assert isinstance(doubt, StartDoubt)
+    assert not missing(doubt.message, "could not be checked", "0.05 s")
 
 
 async def test_a_volume_without_a_class_needs_a_provisioner_in_the_default_class() -> None:

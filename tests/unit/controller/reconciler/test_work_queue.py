@@ -101,6 +101,38 @@ def test_of_several_delays_the_shortest_counts_once(queue: WorkQueue, clock: Clo
     assert handed_out(queue) == []
 
 
+def test_a_namespace_whose_keys_take_long_leaves_workers_to_others(clock: Clock) -> None:
+    queue = WorkQueue(clock=clock, workers=8)
+    for number in range(20):
+        queue.add(f"slow/{number}")
+    queue.add("other/a")
+    first = handed_out(queue)
+    assert sorted(first) == ["other/a", *(f"slow/{number}" for number in range(4))]
+    queue.add("third/a")
+    assert handed_out(queue) == ["third/a"]
+    for key in ("slow/0", "slow/1"):
+        queue.done(key)
+    assert handed_out(queue) == ["slow/4"]
+
+
+def test_namespaces_take_turns(queue: WorkQueue) -> None:
+    for key in ("a/1", "a/2", "a/3", "b/1", "c/1"):
+        queue.add(key)
+    assert handed_out(queue) == ["a/1", "b/1", "c/1", "a/2", "a/3"]
+
+
+async def test_a_waiting_worker_wakes_when_its_namespace_may_have_one_more() -> None:
+    queue = WorkQueue(clock=asyncio.get_running_loop().time, workers=2)
+    for key in ("a/1", "a/2"):
+        queue.add(key)
+    assert await queue.get() == "a/1"
+    worker = asyncio.create_task(queue.get())
+    await asyncio.sleep(0)
+    assert not worker.done()
+    queue.done("a/1")
+    assert await worker == "a/2"
+
+
 def test_failures_back_off_until_forgotten(queue: WorkQueue) -> None:
     delays = [queue.retry("a") for _ in range(12)]
     assert delays[:4] == [BASE_BACKOFF_SECONDS * factor for factor in (1, 2, 4, 8)]

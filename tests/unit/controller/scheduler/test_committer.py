@@ -18,6 +18,7 @@ from drumline.controller.nodes.nodes import NodeCache
 from drumline.controller.scheduler import committer as committer_module
 from drumline.controller.scheduler.checked_starts import CheckedStarts
 from drumline.controller.scheduler.committer import Committer
+from drumline.controller.scheduler.unwritten_statuses import UnwrittenStatuses
 from drumline.controller.state.cluster import ClusterCache
 from drumline.controller.state.snapshots import SnapshotBuilder
 from drumline.controller.workloads.evictions import ForeignEvictions
@@ -146,7 +147,14 @@ def before() -> dict[str, list[str]]:
 
 
 @pytest.fixture
+def denied() -> dict[str, int]:
+    """By name of a job whose status the API server refuses: the number of requests."""
+    return {}
+
+
+@pytest.fixture
 async def site(
+    denied: dict[str, int],
     refused: dict[str, StartRefusal | StartDoubt],
     going: dict[str, list[tuple[str, int]]],
     together: dict[str, list[str]],
@@ -172,6 +180,9 @@ async def site(
     async def patch(request: web.Request) -> web.Response:
         *_, step = json.loads(await request.read())
         assert step["path"] == "/status"
+        if (name := request.match_info["name"]) in denied:
+            denied[name] += 1
+            return web.json_response({"code": 422, "message": "a policy"}, status=422)
         written[request.match_info["name"]] = step["value"]
         return web.json_response({"metadata": {"uid": "uid", "resourceVersion": "2"}})
 
@@ -219,6 +230,10 @@ async def site(
             ),
             announce=lambda job, status: announced.append((job.name, status)),
             starts=CheckedStarts(check=check, scheduling=state.scheduling),
+            unwritten=UnwrittenStatuses(
+                backoffs=state.scheduling.backoffs,
+                job_events=JobEvents(EventRecorder(client, instance="test")),
+            ),
         )
         yield Site(committer, written, announced, state.scheduling)
 
@@ -257,6 +272,24 @@ async def test_whoever_was_to_move_and_cannot_may_stay(site: Site) -> None:
     status = site.written["victim"]
     assert not {"disruption", "nominated"} & status.keys()
     assert status["assignment"]["nodes"] == ["a", "b"]
+
+
+async def test_a_job_whose_status_is_refused_is_left_alone_for_longer_each_time(
+    site: Site, denied: dict[str, int]
+) -> None:
+    leaving = asked_to_leave(by=VICTIM)
+    bad, job = replace(leaving, name="bad", uid="bad"), leaving
+    jobs, decisions = {each.uid: each for each in (bad, job)}, Decisions(stay=("bad", job.uid))
+    denied["bad"] = 0
+    asked: list[int] = []
+    for now in (NOW, NOW + 9, NOW + 10, NOW + 29, NOW + 30):
+        assert await site.committer.carry_out(decisions, jobs=jobs, now=now)
+        asked.append(denied["bad"])
+    assert asked == [1, 1, 2, 2, 3]
+    assert site.written.keys() == {"victim"}
+    backoff = site.scheduling.backoffs["bad"]
+    assert backoff.until == NOW + 30 + 40
+    assert not missing(backoff.cause, "its status could not be written", "a policy")
 
 
 def fail_to_withdraw(bad: Job, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections import Counter
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from aiohttp import web
 
+from drumline.controller.job_events import JobEvents
+from drumline.controller.jobs.status_writer import StatusWriter
+from drumline.controller.nodes.nodes import NodeCache
 from drumline.controller.scheduler.waiting_messages import (
+    AT_ONCE,
     FAR_SECONDS,
     PREEMPTED_SECONDS,
     WaitingMessages,
 )
 from drumline.controller.scheduler.waiting_text import HEAD, NEXT, refresh_seconds, text_of
+from drumline.controller.state.cluster import ClusterCache
+from drumline.kube.client import KubeClient
+from drumline.kube.credentials import Credentials, Token
+from drumline.kube.events import EventRecorder
 from drumline.lifecycle import transitions
 from drumline.lifecycle.model.job import Job
 from drumline_scheduler.decisions import Blocked, BlockReason, Remedy, RemedyKind
 from drumline_scheduler.forecast.expected_starts import ExpectedStart
 from tests.builders import T0, a_job, admitted, running, with_status
+from tests.unit.controller.views import job_view
 
 FULL = "needs 8 GPUs in pool h100; 3 of 64 free"
 
@@ -147,3 +160,62 @@ def test_a_job_that_was_preempted_says_so_before_it_says_what_it_waits_for() -> 
 def preempted(job: Job) -> Job:
     job = running(admitted(job))
     return with_status(job, transitions.preempted(job, saved=False, now=T0))
+
+
+async def test_a_text_that_is_refused_waits_without_the_texts_of_others() -> None:
+    asked, written = Counter[str](), asyncio.Condition()
+
+    async def patch(request: web.Request) -> web.Response:
+        name = request.match_info["name"]
+        asked[name] += 1
+        async with written:
+            written.notify_all()
+        if name.startswith("refused"):
+            return web.json_response({"code": 422, "message": "a policy"}, status=422)
+        return web.json_response({"metadata": {"uid": "u", "resourceVersion": "2"}})
+
+    app = web.Application()
+    app.router.add_patch("/{before:.*}/trainingjobs/{name}/status", patch)
+    runner = web.AppRunner(app)
+    state = ClusterCache(nodes=NodeCache(clock=lambda: T0))
+    async with AsyncExitStack() as stack:
+        await runner.setup()
+        stack.push_async_callback(runner.cleanup)
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        server = f"http://127.0.0.1:{runner.addresses[0][1]}"
+        credentials = Credentials(server=server, token=Token(lambda: None))
+        client = await stack.enter_async_context(KubeClient(credentials))
+        messages = WaitingMessages(
+            state=state,
+            writer=StatusWriter(
+                client=client,
+                jobs=state.jobs,
+                wake_scheduler=lambda: None,
+                clock=lambda: 0.0,
+                wall=lambda: T0,
+            ),
+            job_events=JobEvents(EventRecorder(client, instance="test")),
+            expected=lambda _: None,
+            clock=lambda: T0,
+        )
+
+        def explain(name: str) -> None:
+            state.on_job(None, job_view(name, uid=name))
+            job = state.jobs.get(f"team/{name}")
+            assert job is not None
+            messages.set(job, reason=str(BlockReason.INSUFFICIENT_GPUS), message=FULL)
+
+        refused = [f"refused-{number}" for number in range(AT_ONCE)]
+        for name in refused:
+            explain(name)
+        running = asyncio.create_task(messages.run())
+        for name in ("fine", "later", "last"):
+            explain(name)
+            async with written:
+                await written.wait_for(lambda name=name: asked[name] == 1)
+            for again in refused:  # another cycle says the same
+                explain(again)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+    assert asked == Counter([*refused, "fine", "later", "last"])
