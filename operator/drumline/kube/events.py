@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -35,6 +36,12 @@ _REMEMBERED_OBJECTS: Final = 16_384
 # A full queue drops events. Waiting here would delay the reconciliation that reports them.
 _QUEUED_WRITES: Final = 1024
 # The API server rejects a note above 1,024 bytes (noteLengthLimit in pkg/apis/core/validation).
+_SLOW_SECONDS: Final = 1.0
+_SILENT_SECONDS: Final = 60.0
+"""Time without events of a namespace after a write that failed slowly.
+
+Events are written one after the other, so those of other namespaces would wait.
+"""
 _MAX_NOTE_BYTES: Final = 1024
 # The API server requires this namespace for events about cluster-scoped objects.
 _CLUSTER_EVENTS_NAMESPACE: Final = "default"
@@ -122,6 +129,7 @@ class EventRecorder:
         client: The client to write with.
         instance: Which process says so, for instance the pod's name.
         wall: The time of day.
+        monotonic: Monotonic seconds.
     """
 
     def __init__(
@@ -130,11 +138,15 @@ class EventRecorder:
         *,
         instance: str,
         wall: Callable[[], datetime] = lambda: datetime.now(UTC),
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.dropped_total = 0
         self._client = client
         self._instance = instance
         self._wall = wall
+        self._monotonic = monotonic
+        self._silent: dict[str, float] = {}
+        """Time until which no event is written, by namespace."""
         self._counts: OrderedDict[str, dict[str, int]] = OrderedDict()
         """Counts by uid of the object, then by reason."""
         self._queue: asyncio.Queue[_Write] = asyncio.Queue(_QUEUED_WRITES)
@@ -158,13 +170,24 @@ class EventRecorder:
         """Write what was noted, until cancelled."""
         while True:
             write = await self._queue.get()
+            namespace = write.occurrence.regarding.namespace or ""
             try:
+                if self._monotonic() < self._silent.get(namespace, 0.0):
+                    self.dropped_total += 1
+                    continue
                 await self._write(write)
-            except KubeError:
+            except KubeError as error:
                 # Nothing depends on an event, so a failed write is counted and never repeated.
                 self.dropped_total += 1
+                if error.seconds >= _SLOW_SECONDS:
+                    self._silence(namespace)
             finally:
                 self._queue.task_done()
+
+    def _silence(self, namespace: str) -> None:
+        now = self._monotonic()
+        self._silent = {name: until for name, until in self._silent.items() if now < until}
+        self._silent[namespace] = now + _SILENT_SECONDS
 
     async def flush(self) -> None:
         """Return once everything noted so far was written or dropped; needs `run` beside it."""

@@ -280,8 +280,14 @@ class NodeRequests:
             await objects.keep_only([each for each in demands if self._mode(each) in (mode, "")])
         # Phase 3: create what is missing.
         there = {demand_name(each) for each in recorded}
+        failed: KubeError | None = None
         for demand in demands:
-            await self._ask(demand, is_new=demand_name(demand) not in there)
+            try:
+                await self._ask(demand, is_new=demand_name(demand) not in there)
+            except NotLeader:
+                raise
+            except KubeError as error:  # the others are asked for
+                failed = error
         if self._kept is not None:
             await self._keeping.settle(self._kept, pools=self._pools.by_name)
         # Phase 4: read the autoscalers' messages.
@@ -290,6 +296,8 @@ class NodeRequests:
         asked = {each.uid for each in self._demands.open}
         self._gangs = {uid: gang for uid, gang in self._gangs.items() if uid in asked}
         self._messages = {uid: text for uid, text in self._messages.items() if uid in asked}
+        if failed is not None:
+            raise failed
 
     async def _ask(self, demand: NodeDemand, *, is_new: bool) -> None:
         spec, objects = self._pools.get(demand.pool), self._modes.get(self._mode(demand))

@@ -98,12 +98,17 @@ class DeviceBinder:
             await asyncio.sleep(LOOK_SECONDS)
 
     async def look(self) -> None:
-        """Bring every unbound pod as far as possible now. O(pods)."""
+        """Bring every unbound pod as far as possible now. O(pods).
+
+        Pods are bound one after the other. After a write of a namespace that had no answer, its
+        other pods wait for the next look, because those of other namespaces would wait as long.
+        """
         # Values of an earlier look may be outdated.
         self._positions.clear()
         self._domains.clear()
+        unanswered = set[str]()
         for pod in [pod for pod in self._pods() if _is_unbound(pod)]:
-            needs = self._needs_of(pod)
+            needs = self._needs_of(pod) if pod.namespace not in unanswered else None
             if needs is None:
                 continue
             try:
@@ -112,6 +117,8 @@ class DeviceBinder:
                 raise
             except (KubeError, Undecodable) as error:
                 log.warning("devices_not_allocated", pod=pod.name, why=str(error))
+                if isinstance(error, KubeError) and error.retryable:
+                    unanswered.add(pod.namespace)
 
     def _needs_of(self, pod: PodView) -> _Needs | None:
         """Return the devices that a member's pod gets by claims. None if it is not a member's pod.

@@ -9,6 +9,7 @@ of a cycle. Objects that RBAC forbids to read are left out. `lifecycle.plan.star
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -70,7 +71,13 @@ Json = dict[str, Any]
 UNCHECKED_SECONDS: Final = 60.0
 """Time after which a start is checked again of which nothing was learned."""
 CHECK_SECONDS: Final = 5.0
-"""Longest time of a check. The cycle waits for it, and so do the jobs of other namespaces."""
+"""Longest time of a check. The cycle waits for it, and so do the jobs of other namespaces.
+
+After a check that took longer, no start of its namespace is checked for `UNCHECKED_SECONDS`.
+"""
+_TOO_SLOW: Final = (
+    f"the API server needs more than {CHECK_SECONDS:g} s for a check of its namespace"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +102,7 @@ class StartCheck:
         serves_one_node: tells a claim that several nodes cannot use at the same time.
         default_class: returns the name of the cluster's default StorageClass, or ''.
         pod_of: returns a pod in the cache, or None.
+        clock: monotonic seconds.
     """
 
     def __init__(
@@ -107,7 +115,11 @@ class StartCheck:
         serves_one_node: ServesOneNode = any_node,
         default_class: Callable[[], str] = str,
         pod_of: Callable[[Key], PodView | None] = lambda _: None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._clock = clock
+        self._unanswered: dict[str, float] = {}
+        """Time until which no start is checked, by namespace."""
         self._client = client
         self._dry_runs = DryRuns(client, operator_namespace=pods.operator_namespace)
         self._pods = pods
@@ -138,6 +150,8 @@ class StartCheck:
         Raises:
             NotLeader: this process may not write any more.
         """
+        if self._clock() < self._unanswered.get(job.namespace, 0.0):
+            return _doubt(job, _TOO_SLOW)
         try:
             async with asyncio.timeout(CHECK_SECONDS):
                 facts = await self._facts(
@@ -146,7 +160,11 @@ class StartCheck:
         except NotLeader:
             raise
         except TimeoutError:
-            return _doubt(job, f"the API server needs more than {CHECK_SECONDS:g} s for it")
+            now = self._clock()
+            known = self._unanswered.items()
+            self._unanswered = {name: until for name, until in known if now < until}
+            self._unanswered[job.namespace] = now + UNCHECKED_SECONDS
+            return _doubt(job, _TOO_SLOW)
         # Without an answer, nobody is evicted: the start would probably meet the same error.
         except (KubeError, ValueError) as error:
             return _doubt(job, " ".join(str(error).split()))

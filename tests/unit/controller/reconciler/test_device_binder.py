@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from aiohttp import web
 
 from drumline.controller.nodes.nodes import NodeCache
 from drumline.controller.reconciler.device_binder import DeviceBinder
 from drumline.controller.state.cluster import ClusterCache
 from drumline.kube import device_codec
 from drumline.kube.client import KubeClient
+from drumline.kube.retry import ONCE
 from drumline.kube.views import PodPhase, PodView
 from tests.unit.controller.app.fake_api import FakeApi
 from tests.unit.controller.views import assignment, job_view, node_view, pod_view, pool_view
@@ -85,3 +87,29 @@ async def test_a_pod_that_looks_like_a_member_gets_no_claim(pod: PodView) -> Non
 
 async def test_a_pod_of_a_job_that_gives_its_places_back_gets_no_claim() -> None:
     assert await writes_for(unbound(), nodes=1) == []
+
+
+async def test_a_namespace_without_answers_is_asked_once_in_a_look() -> None:
+    """Pods are bound one after the other, those of other namespaces too."""
+
+    class Failing(FakeApi):
+        async def handle(self, request: web.Request) -> web.StreamResponse:
+            if request.method != "GET":
+                self.requests.append(request.path)
+                return web.json_response({"code": 500}, status=500)
+            return await super().handle(request)
+
+    state = ClusterCache(nodes=NodeCache(clock=lambda: 0.0))
+    state.nodes.on_node(None, node_view())
+    pool = pool_view()
+    pool.spec["devices"] = {"driver": DRIVER, "deviceClassName": DRIVER}
+    state.on_pool(None, pool)
+    state.nodes.devices.on_slice(None, device_codec.device_slice(four_devices()))
+    state.on_job(None, job_view(nodes=2, status=assignment("node-0", "node-0")))
+    pods = [unbound(), unbound(1)]
+    for pod in pods:
+        state.on_pod(None, pod)
+    api = Failing()
+    async with api.serving() as credentials, KubeClient(credentials, retry=ONCE) as client:
+        await DeviceBinder(client=client, state=state, pods=lambda: pods).look()
+    assert api.requests == [CLAIMS]

@@ -140,16 +140,18 @@ async def test_an_object_that_cannot_be_looked_for_refuses_no_start(
         assert isinstance(await check.refusal(with_status(job, failed)), StartDoubt)
 
 
-async def test_a_webhook_that_does_not_answer_ends_the_check_in_doubt(
+async def test_a_webhook_that_does_not_answer_ends_the_checks_of_its_namespace_in_doubt(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The cycle waits for the check, and with it the jobs of all namespaces."""
+    """The cycle waits for a check, and with it the jobs of all namespaces."""
     monkeypatch.setattr(start_check, "CHECK_SECONDS", 0.05)
-    answered = asyncio.Event()
+    answered, now, asked = asyncio.Event(), 100.0, 0
 
     class Hanging(FakeApi):
         async def handle(self, request: web.Request) -> web.StreamResponse:
-            if request.method == "POST" and request.path.endswith("/pods"):
+            nonlocal asked
+            if request.method == "POST" and request.path.endswith("/namespaces/team/pods"):
+                asked += 1
                 await answered.wait()
             return await super().handle(request)
 
@@ -159,11 +161,18 @@ async def test_a_webhook_that_does_not_answer_ends_the_check_in_doubt(
             pods=PodSettings(trainer_image="trainer:1", join_image="join:1"),
             gpus_of=lambda _: GPUS,
             terminates=lambda _: False,
+            clock=lambda: now,
         )
-        doubt = await check.refusal(starting())
+        for _ in range(3):
+            doubt = await check.refusal(starting())
+            assert isinstance(doubt, StartDoubt)
+            assert not missing(doubt.message, "could not be checked", "needs more than")
+        assert asked == 1
+        elsewhere = replace(starting(), namespace="other")
+        assert await check.refusal(elsewhere) is None
         answered.set()
-    assert isinstance(doubt, StartDoubt)
-    assert not missing(doubt.message, "could not be checked", "0.05 s")
+        now += start_check.UNCHECKED_SECONDS
+        assert await check.refusal(starting()) is None
 
 
 async def test_a_volume_without_a_class_needs_a_provisioner_in_the_default_class() -> None:
