@@ -9,7 +9,11 @@ import errno
 import os
 import stat
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Final
+
+LFS_POINTER: Final = b"version https://git-lfs.github.com/"
+"""First bytes of the small file that Git leaves in place of a large one without Git LFS."""
+LFS_WORDS: Final = "a pointer of Git LFS and not its file (git lfs pull)"
 
 
 class NotRegularError(OSError):

@@ -131,7 +131,7 @@ class PassingTensors:
             header: dict[str, Any] = json.loads(self._head[LENGTH_BYTES:])
             stored = [self._checked(name, header[name]) for name in self._wanted]
         except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
-            raise CorruptCheckpointError(f"{self._file}: no header: {error!r}") from None
+            raise CorruptCheckpointError(f"{self._file}: no header: {error!r:.200}") from None
         # Bytes pass once and in file order, so that two wanted tensors must not share any.
         stored.sort(key=lambda tensor: tensor.start)
         for earlier, later in pairwise(stored):

@@ -7,6 +7,8 @@ from typing import Final
 
 import xxhash
 
+from drumline_contract.regular_files import LFS_POINTER, LFS_WORDS
+
 _WHOLE_BYTES: Final = 256 << 20
 """Largest content that is digested completely. Of more, samples of this many bytes are digested, so
 that a start does not read terabytes."""
@@ -40,7 +42,6 @@ def _starts(size: int) -> Iterator[int]:
     yield from (last * number // (samples - 1) for number in range(samples))
 
 
-LFS_POINTER: Final = b"version https://git-lfs.github.com/"
 _MAGIC: Final = {
     b"PAR1": "Parquet",
     b"ARROW1": "Arrow",
@@ -56,7 +57,7 @@ _MAGIC: Final = {
     b"%PDF": "PDF",
     b"\xff\xfe": "UTF-16",
     b"\xfe\xff": "UTF-16",
-    LFS_POINTER: "a pointer of Git LFS and not its file (git lfs pull)",
+    LFS_POINTER: LFS_WORDS,
 }
 """First bytes of formats that data sets come in."""
 _TAR: Final = (257, b"ustar")

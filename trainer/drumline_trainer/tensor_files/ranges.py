@@ -25,7 +25,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from drumline_contract.buckets.path import AnyPath, BucketPath
-from drumline_contract.regular_files import open_regular
+from drumline_contract.regular_files import LFS_POINTER, LFS_WORDS, open_regular
 from drumline_trainer.tensor_files.layout import (
     DTYPES,
     LENGTH_BYTES,
@@ -81,11 +81,19 @@ def open_tensor_file(path: AnyPath) -> AbstractContextManager[OpenTensorFile]:
         return _open_ranges(path)
     with open_regular(path) as file:  # the library's errors do not say which one it was
         # The bound holds before the library allocates memory for the header.
-        length = int.from_bytes(file.read(LENGTH_BYTES), "little")
+        first = file.read(LENGTH_BYTES)
+        _refuse_pointer(first)
+        length = int.from_bytes(first, "little")
         if length > MAX_HEADER_BYTES:
             raise SafetensorError(f"a header of {length} bytes; at most {MAX_HEADER_BYTES}")
     opened = safe_open(path, framework="pt", device="cpu")
     return cast("AbstractContextManager[OpenTensorFile]", opened)
+
+
+def _refuse_pointer(first: bytes) -> None:
+    """Raise SafetensorError for the first bytes of a pointer, which would be a length."""
+    if first and LFS_POINTER.startswith(first):
+        raise SafetensorError(f"is {LFS_WORDS}")
 
 
 @contextmanager
@@ -120,6 +128,7 @@ def _header(
 ) -> dict[str, StoredTensor]:
     # One request covers length and header of most files.
     head = read(0, min(file_bytes, _FIRST_BYTES)) if file_bytes else b""
+    _refuse_pointer(bytes(head[:LENGTH_BYTES]))
     length = int.from_bytes(head[:LENGTH_BYTES], "little")
     end = LENGTH_BYTES + length
     # The length is checked before it is used, because the file is not trusted.

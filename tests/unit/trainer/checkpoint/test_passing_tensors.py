@@ -110,6 +110,14 @@ def test_what_is_not_verified_is_not_trusted(damaged: bytes) -> None:
         taken_out(damaged, "b", "d")
 
 
+def test_the_message_about_a_header_has_only_its_begin() -> None:
+    """A header has megabytes, and the message goes into every rank's log."""
+    header = b'{"' + b"x" * (LONGEST - 3) + b"\xff"
+    with pytest.raises(CorruptCheckpointError) as damaged:
+        taken_out(len(header).to_bytes(8, "little") + header, "b")
+    assert len(header) > 250 > len(str(damaged.value))
+
+
 def test_no_place_at_which_a_file_is_cut_off_keeps_a_restore_from_its_end() -> None:
     for end in range(len(FILE) - 1):
         with pytest.raises(CorruptCheckpointError, match=r"^f: . is missing"):

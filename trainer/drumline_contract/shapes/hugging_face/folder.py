@@ -25,6 +25,7 @@ from drumline_contract.config import (
     is_of_transformers,
     merge,
 )
+from drumline_contract.regular_files import LFS_POINTER, LFS_WORDS
 from drumline_contract.shapes.hugging_face.kind import HuggingFaceError, Raw
 from drumline_contract.shapes.hugging_face.stored_head import head_differs, names_head
 from drumline_contract.shapes.hugging_face.translation import to_ours
@@ -110,7 +111,22 @@ P = TypeVar("P")
 
 def read_config(folder: AnyPath) -> dict[str, Any]:
     """Read the folder's config.json, or the language model's inside it. Raises as `read_json`."""
-    return language_part(read_json(folder / CONFIG_FILE))
+    return language_part(_config_of(folder))
+
+
+def _config_of(folder: AnyPath) -> dict[str, Any]:
+    """Read a folder's config.json, and say where one is if there is none. Raises as `read_json`."""
+    if isinstance(folder, Path) and folder.is_dir() and not (folder / CONFIG_FILE).exists():
+        if (folder / "adapter_config.json").exists():
+            raise HuggingFaceError(
+                f"{folder}: has no {CONFIG_FILE}, but adapters of peft; name it in"
+                " lora.adapters_from, and the model of the adapters in model_from"
+            )
+        forms = (f"*/{CONFIG_FILE}", f"snapshots/*/{CONFIG_FILE}")
+        below = next((path for form in forms for path in sorted(folder.glob(form))), None)
+        if below is not None:
+            raise HuggingFaceError(f"{folder}: has no {CONFIG_FILE}; name {below.parent}")
+    return read_json(folder / CONFIG_FILE)
 
 
 def with_model_of_folder(raw: Mapping[str, Any]) -> dict[str, Any]:
@@ -207,7 +223,7 @@ def _described(folder: str) -> dict[str, Any]:
     if folder.startswith(BUCKET_SCHEMES):
         place = f"{folder}/{CONFIG_FILE}"
         return _json_of(place, lambda place: read_apart(place, limit=_MAX_JSON_BYTES))
-    return read_json(Path(folder) / CONFIG_FILE)
+    return _config_of(Path(folder))
 
 
 def model_folder(model_from: str) -> AnyPath:
@@ -278,7 +294,10 @@ def unreadable(place: object, error: OSError) -> HuggingFaceError | StoreError:
 
 def _json_of(place: P, read: Callable[[P], bytes]) -> dict[str, Any]:
     try:
-        value = json.loads(read(place))
+        body = read(place)
+        if body.startswith(LFS_POINTER):
+            raise HuggingFaceError(f"{place}: is {LFS_WORDS}")
+        value = json.loads(body)
     except OSError as error:
         raise unreadable(place, error) from error
     except (ValueError, RecursionError) as error:

@@ -387,10 +387,10 @@ def _check_characters(conversation: Conversation) -> None:
     """Raise ValueError where a text has a character that marks what is learned."""
     said = (conversation.messages, conversation.tools, conversation.documents)
     texts = json.dumps([*said, dict(conversation.variables)], ensure_ascii=False, default=str)
-    found = next((mark for mark in (_BEGIN, _END, *MARKER) if mark in texts), None)
-    if found is not None:
+    mark = next((each for each in (_BEGIN, _END, *MARKER) if each in texts), None)
+    if mark is not None:
         raise ValueError(
-            f"a text has the noncharacter U+{ord(found):04X}, which Unicode keeps for programs;"
+            f"a text has the noncharacter U+{ord(mark):04X}, which Unicode keeps for programs;"
             " remove it"
         )
 

@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from drumline_contract.config import ConfigError
-from drumline_contract.regular_files import NotRegularError, open_regular
-from drumline_trainer.data.contents import HEAD_BYTES, LFS_POINTER, other_format
+from drumline_contract.regular_files import LFS_POINTER, NotRegularError, open_regular
+from drumline_trainer.data.contents import HEAD_BYTES, other_format
 from drumline_trainer.data.records.arrow_batches import (
     batch_bytes,
     bounded_batches,

@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from drumline_contract.buckets.path import AnyPath, read_file
 from drumline_contract.config import ConfigError
+from drumline_contract.regular_files import LFS_POINTER, LFS_WORDS
 from drumline_trainer.data.learned_spans import runs_of
 from drumline_trainer.data.records.answer_spans import Ends
 from drumline_trainer.data.records.learned_text import LearnedText, TextRecord
@@ -106,6 +107,8 @@ class LoadedTokenizer:
             content = read_file(file, limit=MAX_TOKENIZER_BYTES)
         except OSError as error:
             raise ConfigError(f"tokenizer: {file}: {error.strerror}") from error
+        if content.startswith(LFS_POINTER):
+            raise ConfigError(f"tokenizer: {file} is {LFS_WORDS}")
         try:
             tokenizer = Tokenizer.from_buffer(content)
         except Exception as error:  # the library raises nothing more specific
