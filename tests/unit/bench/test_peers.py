@@ -80,6 +80,13 @@ def test_a_gang_in_one_rack_asks_each_side_for_the_same_rack() -> None:
     assert suspended["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "racks"
 
 
+def test_volcano_may_evict_the_pods_of_the_full_cluster() -> None:
+    preempt = next(shape for shape in ALL if shape.name == "preempt")
+    for job in (preempt.before()[0], preempt.jobs()[0]):
+        ((_, made),) = objects.volcano(job)
+        assert made["metadata"]["annotations"] == {"volcano.sh/preemptable": "true"}
+
+
 def test_only_kueues_pods_have_no_priority_of_their_own() -> None:
     preempt = next(shape for shape in ALL if shape.name == "preempt")
     job = preempt.jobs()[0]
@@ -98,7 +105,7 @@ def test_volcano_is_configured_as_shipped_but_for_what_the_shape_needs(
     actions: str, *, preempts: bool, racks: bool
 ) -> None:
     text = volcano_configuration(preempts=preempts, racks=racks)
-    assert actions in text
+    assert f"actions: {actions}\n" in text
     assert ("network-topology-aware" in text) is racks
 
 

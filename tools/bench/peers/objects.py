@@ -133,7 +133,11 @@ def volcano(job: Json) -> Made:
         spec["networkTopology"] = {"mode": "hard", "highestTierAllowed": 1}
     if gang.priority:
         spec["priorityClassName"] = gang.priority
-    return [(VOLCANO_JOBS, new(VOLCANO_JOBS, gang.name, spec=spec))]
+    made = new(VOLCANO_JOBS, gang.name, spec=spec)
+    if gang.priority:
+        # Its preempt action evicts no other pods, whatever their priority.
+        made["metadata"]["annotations"] = {"volcano.sh/preemptable": "true"}
+    return [(VOLCANO_JOBS, made)]
 
 
 def kai(job: Json) -> Made:

@@ -237,7 +237,8 @@ def _install_volcano(field: Field, clone: Path) -> None:
 
 def volcano_configuration(*, preempts: bool, racks: bool) -> str:
     """Return the configuration as shipped, with what a shape needs besides."""
-    actions = ["enqueue", "allocate", *(["preempt"] if preempts else []), "backfill"]
+    # `enqueue` would hold a job back that a full queue has no idle resources for.
+    actions = [*(["allocate", "preempt"] if preempts else ["enqueue", "allocate"]), "backfill"]
     first = [{"name": "priority"}, {"name": "gang", "enablePreemptable": False}]
     first += [{"name": "conformance"}]
     second: list[Json] = [{"name": "overcommit"}, {"name": "drf", "enablePreemptable": False}]
