@@ -18,6 +18,7 @@ the claim, reads generation 3 in membership.json and raises StaleMembershipError
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 import shutil
@@ -27,7 +28,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from drumline_contract.regular_files import NotRegularError, open_regular
-from drumline_trainer.checkpoint.errors import CorruptCheckpointError, StaleMembershipError
+from drumline_trainer.checkpoint.errors import (
+    CheckpointError,
+    CorruptCheckpointError,
+    StaleMembershipError,
+)
 from drumline_trainer.checkpoint.folder_files import FolderFiles, sync_folder, write_durably
 from drumline_trainer.checkpoint.folder_lock import locked
 from drumline_trainer.checkpoint.lease import LEASE_FILE, LeaseFile
@@ -36,6 +41,7 @@ from drumline_trainer.checkpoint.retention import outdated
 from drumline_trainer.checkpoint.storage import StepFiles
 
 _MAX_MEMBERSHIP_BYTES = 1 << 16
+logger = logging.getLogger(__name__)
 _COMMITTED = re.compile(r"step-(\d{8,})")
 _UNFINISHED = re.compile(r"step-\d{8,}\.tmp-([0-9a-f]{8})-(\d+)-(\d+)")
 _REPLACED = re.compile(r"(step-\d{8,})\.old-[0-9a-f]{8}-\d+-\d+")
@@ -170,17 +176,21 @@ class CheckpointFolder:
         """Remove what `retention.outdated` says.
 
         Nothing is removed from a folder that another membership owns: it may be all that it has.
+        Nor where the storage fails, as the new checkpoint is committed already.
         """
-        steps = outdated(self.steps(), keep=keep, verified=verified, spared=spared)
-        if not steps:
-            return
         try:
+            steps = outdated(self.steps(), keep=keep, verified=verified, spared=spared)
+            if not steps:
+                return
             # Renames are fast. The slow removal of files follows without the lock.
             with locked(self.path):
                 self._refuse_if_replaced()
                 for step in steps:
                     self._set_aside(step)
-        except (StaleMembershipError, CorruptCheckpointError):
+        except CheckpointError:  # the next commit says so
+            return
+        except OSError as error:
+            logger.warning("older checkpoints stay: %s", error)
             return
         for step in steps:
             self.discard(self.begin(step))
@@ -240,8 +250,9 @@ class CheckpointFolder:
 
 def _remove(path: Path) -> None:
     """Remove a folder with its contents, or a file in its place. Errors are ignored."""
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path, ignore_errors=True)
-        return
+    # Storage that is lost fails already at the first look.
     with suppress(OSError):
-        path.unlink()
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink()

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import errno
+import fcntl
+import os
 from pathlib import Path
 
 import pytest
@@ -143,6 +146,31 @@ def test_retention_counts_verified_ones(
         commit(opened, step)
     opened.prune(keep=2, verified=verified)
     assert sorted(opened.steps()) == kept
+
+
+def test_older_checkpoints_stay_where_the_storage_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The new one is committed: an error here would fail it."""
+
+    def lost(_file: object, _operation: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    opened = folder(tmp_path)
+    for step in range(1, 4):
+        commit(opened, step)
+    with monkeypatch.context() as storage:
+        storage.setattr(fcntl, "flock", lost)
+        opened.prune(keep=1, verified=[3])
+    (tmp_path / "away").mkdir()
+    folder(tmp_path / "away" / "gone").prune(keep=1, verified=[3])
+    assert opened.steps() == [3, 2, 1]
+
+
+def test_what_cannot_be_looked_at_is_discarded_without_an_error(tmp_path: Path) -> None:
+    """The first error of the save is the one to report."""
+    opened = folder(tmp_path)
+    opened.discard(opened.at("x" * 300))
 
 
 def test_a_replaced_membership_removes_nothing(tmp_path: Path) -> None:
