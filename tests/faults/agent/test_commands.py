@@ -422,3 +422,13 @@ async def test_losses_that_are_no_numbers_are_noticed(pods: Gang, line: str, whe
         status = await pods.status(since=status.version)
     assert status.remark.kind is RemarkKind.LOSS_NOT_FINITE
     assert not missing(status.remark.sentence, "nan", where)
+
+
+async def test_the_last_line_of_a_program_is_its_own(pods: Gang) -> None:
+    """The hint about steps follows the hundredth line."""
+    pods.record_fields = {"restarts_left": {FaultClass.APPLICATION: 0}}
+    script = "print('line\\n' * 99 + 'disk quota exceeded')\nraise SystemExit(3)"
+    await start_commands(pods, 1, script=script)
+    assert await pods.ended() == [ExitCode.APPLICATION]
+    assert not missing(pods.leader.text, "has a step: print lines")
+    assert not missing(pods.leader.report.error, "exit code 3", "disk quota exceeded")

@@ -353,7 +353,8 @@ class CommandRanks:
         self._status.set_remark(RemarkKind.PROGRESS_UNREADABLE, remark)
         hint = self._watch.hint()
         if hint and process.placement.rank == 0:
-            process.output.line(hint.encode())
+            # The program's own last words explain its end.
+            process.output.line(hint.encode(), keep=False)
 
     def _on_report(self, rank: int, report: StepReport) -> None:
         """Record a client's report. The lowest rank represents all ranks of a launcher."""
