@@ -102,6 +102,28 @@ def _longest(array: Any) -> int:
     return 0
 
 
+def read_columns(batch: Any, path: Path) -> Any:
+    """Return a batch without the columns that no record reads: times, decimals and unions.
+
+    Python cannot hold all of their values, such as times with nanoseconds.
+
+    Args:
+        batch: a `pyarrow.RecordBatch`.
+        path: path of the file, for messages.
+
+    Raises:
+        ConfigError: two columns have one name.
+    """
+    types = importlib.import_module("pyarrow.types")
+    names = batch.schema.names
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise ConfigError(f"source: {path} has two columns {twice!r}; leave one of them out")
+    unread = (types.is_temporal, types.is_decimal, types.is_union)
+    kinds = enumerate(batch.schema.types)
+    return batch.select([at for at, kind in kinds if not any(is_of(kind) for is_of in unread)])
+
+
 def bounded_batches(batch: Any, path: Path, *, most: int) -> Iterator[Any]:
     """Split a record batch into parts of at most `most` bytes once they are Python objects.
 

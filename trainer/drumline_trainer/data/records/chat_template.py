@@ -386,7 +386,9 @@ def _repetition(left: Any, right: Any) -> int:
 def _check_characters(conversation: Conversation) -> None:
     """Raise ValueError where a text has a character that marks what is learned."""
     said = (conversation.messages, conversation.tools, conversation.documents)
-    texts = json.dumps([*said, dict(conversation.variables)], ensure_ascii=False, default=str)
+    texts = json.dumps(
+        [*said, dict(conversation.variables)], ensure_ascii=False, default=str, skipkeys=True
+    )
     mark = next((each for each in (_BEGIN, _END, *MARKER) if each in texts), None)
     if mark is not None:
         raise ValueError(

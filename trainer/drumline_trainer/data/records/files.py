@@ -29,6 +29,7 @@ from drumline_trainer.data.records.arrow_batches import (
     bounded_batches,
     longest_value,
     parquet_plan,
+    read_columns,
 )
 from drumline_trainer.data.records.kinds import Record
 from drumline_trainer.data.records.messages import without_nulls
@@ -311,7 +312,10 @@ def _rows(path: Path, *, offset: int) -> Iterator[StoredRecord]:
             row += skipped
             try:
                 records = batch.slice(skipped).to_pylist(maps_as_pydicts="strict")
-            except KeyError as error:
+            except (KeyError, ValueError, OverflowError) as error:
+                # The time zone database raises a subclass.
+                if type(error) is not KeyError:
+                    raise ConfigError(f"source: {path}: after row {row}: {error}") from error
                 raise ConfigError(
                     f"source: {path}: a map after row {row} has the same key twice; write each once"
                 ) from error
@@ -339,7 +343,8 @@ def _parquet(path: Path) -> Iterator[Any]:
             rows, expands = plan.of_group(group, longest=longest, most=_MAX_RECORD_BYTES)
             file = as_texts if expands else as_stored
             for batch in file.iter_batches(batch_size=rows, row_groups=[group]):
-                yield from bounded_batches(batch, path, most=_MAX_RECORD_BYTES)
+                columns = read_columns(batch, path)
+                yield from bounded_batches(columns, path, most=_MAX_RECORD_BYTES)
 
 
 def _arrow(path: Path) -> Iterator[Any]:
@@ -356,7 +361,7 @@ def _arrow(path: Path) -> Iterator[Any]:
         source.seek(0)
         batches = ipc.open_stream(source)
     for batch in batches:
-        yield from bounded_batches(batch, path, most=_MAX_RECORD_BYTES)
+        yield from bounded_batches(read_columns(batch, path), path, most=_MAX_RECORD_BYTES)
 
 
 def _check_end(stream: mmap.mmap, path: Path) -> None:

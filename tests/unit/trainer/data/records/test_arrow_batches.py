@@ -125,6 +125,44 @@ def test_offsets_that_contradict_each_other_are_refused() -> None:
         list(bounded_batches(pa.record_batch({"text": text}), Path("a"), most=MOST))
 
 
+UNREAD = {
+    "nanoseconds": pa.array([1, 2], pa.timestamp("ns")),
+    "a duration of nanoseconds": pa.array([1, 2], pa.duration("ns")),
+    "a time beyond Python's": pa.array([10**17, 0], pa.timestamp("s")),
+    "an unknown time zone": pa.array([1, 2], pa.timestamp("us", "Mars/Phobos")),
+    "decimals": pa.array([1, 2], pa.decimal128(4, 1)),
+}
+
+
+def write_table(path: Path, table: Any) -> Path:
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, table.schema) as writer:
+        writer.write_table(table)
+    return path
+
+
+@pytest.mark.parametrize("name", UNREAD)
+def test_columns_beside_records_need_no_python_value(tmp_path: Path, name: str) -> None:
+    columns = {"text": ["One.", "Two."], "created": UNREAD[name]}
+    path = write_table(tmp_path / "a.arrow", pa.table(columns))
+    records = [each.record for each in files.read_records(path, offset=0)]
+    assert records == [{"text": "One."}, {"text": "Two."}]
+    assert files.uncompressed_bytes(path, most=1 << 20) < 200
+
+
+def test_a_time_inside_a_message_is_an_error_of_the_file(tmp_path: Path) -> None:
+    messages = pa.array([[{"at": 10**17}]], pa.list_(pa.struct({"at": pa.timestamp("s")})))
+    path = write_table(tmp_path / "a.arrow", pa.table({"messages": messages}))
+    with pytest.raises(ConfigError, match=r"a\.arrow: after row 0: "):
+        list(files.read_records(path, offset=0))
+
+
+def test_two_columns_of_one_name_are_refused(tmp_path: Path) -> None:
+    table = pa.Table.from_arrays([pa.array(["One."]), pa.array(["Two."])], names=["text"] * 2)
+    path = write_table(tmp_path / "a.arrow", table)
+    with pytest.raises(ConfigError, match=r"a\.arrow has two columns 'text'"):
+        list(files.read_records(path, offset=0))
+
+
 def test_a_stream_without_its_end_is_refused(tmp_path: Path) -> None:
     """A writer that is killed leaves whole batches, and the others would be lost in silence."""
     path = tmp_path / "a.arrow"
