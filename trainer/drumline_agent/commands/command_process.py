@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from drumline_agent.commands.data_workers import signal_session_but_data_workers
 from drumline_agent.commands.own_patterns import PatternReader
 from drumline_agent.commands.process_activity import ActivityWatch
 from drumline_agent.commands.progress_lines import ProgressReader
@@ -92,6 +93,11 @@ class CommandProcess:
         """Signal the process and its children, while it lives."""
         if self.alive:
             self.signal_group(number)
+
+    def notify(self, number: int) -> None:
+        """Signal the process and its children other than data workers, while it lives."""
+        if self.alive:
+            signal_session_but_data_workers(self.pid, number)
 
     def signal_group(self, number: int) -> None:
         """Send a signal to the process and to its remaining children."""

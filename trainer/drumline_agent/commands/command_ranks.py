@@ -26,6 +26,7 @@ from drumline_agent.commands.client_link import ClientLink
 from drumline_agent.commands.command_faults import CommandFaults
 from drumline_agent.commands.command_process import CommandNotStartedError, CommandProcess, kill
 from drumline_agent.commands.command_starter import CommandStarter
+from drumline_agent.commands.data_workers import kill_orphaned_data_workers
 from drumline_agent.commands.end_notice import EndNotice
 from drumline_agent.commands.launch_environment import run_id
 from drumline_agent.commands.launch_plan import LaunchPlan
@@ -416,6 +417,8 @@ class CommandRanks:
         # script ends at SIGTERM, before the script does.
         elif unasked:
             process.signal_group(signal.SIGKILL)
+        if not unasked:
+            kill_orphaned_data_workers(process.pid)
         # 3. Wake those that wait for exits, then report.
         self.changes.notify()
         if unasked and not process.done:

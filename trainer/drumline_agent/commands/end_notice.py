@@ -92,7 +92,7 @@ class EndNotice:
 
 def _send(number: int, processes: Iterable[CommandProcess]) -> None:
     for process in processes:
-        process.signal(number)
+        process.notify(number)
 
 
 def _replace(path: Path, text: str) -> None:
