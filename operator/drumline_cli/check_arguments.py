@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Final
 
-from drumline_cli.options import add_context
+from drumline_cli.options import add_context, finite_number
 
 DESCRIPTION: Final = """\
 Check the idle nodes of a pool. A job on all of these nodes computes products with known results,
@@ -34,7 +34,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("--image", required=True, help="image of the job: the trainer's image")
     command.add_argument(
         "--wait",
-        type=float,
+        type=finite_number,
         default=600.0,
         metavar="SECONDS",
         help="seconds until the command gives up if the job has not ended (default: 600)",

@@ -13,7 +13,7 @@ from drumline.kube import errors, impersonation
 from drumline.kube.client import KubeClient
 from drumline.kube.credentials import Credentials, NoCredentials, discover, from_kubeconfig
 from drumline.kube.environment_proxy import proxy_for
-from drumline.kube.kinds import is_label
+from drumline.kube.kinds import is_label, is_subdomain
 from drumline.kube.retry import RetryPolicy
 from drumline_cli.errors import BadInput, NotAnswered, NotAnsweredYet, NotLoggedIn
 from drumline_contract import plain
@@ -51,8 +51,25 @@ def _check_names(chosen: argparse.Namespace) -> None:
             f"--namespace {plain(namespace)!r}: want lower case letters, digits and '-', at most 63"
         )
     job: str | None = getattr(chosen, "job", None)
-    if job is not None and not {"", ".", ".."}.isdisjoint(job.split("/")):
-        raise BadInput(f"{plain(job)!r} is not a valid object name")
+    if job is not None:
+        _check_job(job, typed=chosen.command == "why")
+
+
+def _check_job(job: str, *, typed: bool) -> None:
+    """Refuse a name that would be another path of the API server, such as `llama/status`.
+
+    Args:
+        job: name from the command line.
+        typed: whether `TYPE/NAME` is a name too.
+    """
+    words = job.split("/")
+    if all(map(is_subdomain, words)) and len(words) <= 1 + typed:
+        return
+    wrong = f"{plain(job)!r} is not a valid object name"
+    # `list -o name` and kubectl print `trainingjob.drumline.dev/llama`.
+    if len(words) > 1 and is_subdomain(words[-1]):
+        raise BadInput(f"{wrong}; write the name alone: {words[-1]}")
+    raise BadInput(f"{wrong}; want lower case letters, digits, '-' and '.'")
 
 
 def find_credentials(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,6 +72,41 @@ def add_cluster(command: argparse.ArgumentParser) -> None:
     """Add the namespace and the way to its cluster."""
     add_namespace(command)
     add_context(command)
+
+
+def whole_number(least: int, most: int) -> Callable[[str], int]:
+    """Return a type of argparse: a whole number within bounds.
+
+    Args:
+        least: smallest valid number.
+        most: largest valid number.
+    """
+
+    def parsed(text: str) -> int:
+        try:
+            number = int(text)
+        except ValueError:
+            number = least - 1
+        if not least <= number <= most:
+            raise argparse.ArgumentTypeError(f"{text}: want {least} to {most}")
+        return number
+
+    return parsed
+
+
+def finite_number(text: str) -> float:
+    """Parse a number for argparse. `nan` would pass every comparison with a bound.
+
+    Raises:
+        argparse.ArgumentTypeError: it is none.
+    """
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise argparse.ArgumentTypeError(f"{text}: want a number")
+    return number
 
 
 def add_output(command: argparse.ArgumentParser, *formats: str) -> None:

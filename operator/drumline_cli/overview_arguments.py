@@ -15,6 +15,7 @@ from drumline_cli.options import (
     add_identity,
     add_namespace,
     add_output,
+    whole_number,
 )
 
 ARCHIVE_VARIABLE: Final = "DRUMLINE_ARCHIVE"
@@ -146,7 +147,7 @@ def _add_live(command: argparse.ArgumentParser, name: str) -> None:
 def _add_page(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--port",
-        type=int,
+        type=whole_number(0, 65_535),
         # Port 0 lets the kernel choose, so several pages can run on one machine.
         default=0,
         metavar="N",
@@ -274,7 +275,9 @@ def _add_history(command: argparse.ArgumentParser) -> None:
         metavar="30d",
         help="start of the period: a duration (90m, 12h, 30d) or a day (default: all)",
     )
-    command.add_argument("--limit", type=int, metavar="N", help="show only the last N")
+    command.add_argument(
+        "--limit", type=whole_number(1, 1_000_000), metavar="N", help="show only the last N"
+    )
     command.add_argument(
         "--logs",
         action="store_true",

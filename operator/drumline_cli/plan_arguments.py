@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any, Final
 
-from drumline_cli.options import add_output
+from drumline_cli.options import add_output, finite_number
 
 _Group = Any
 """Result of `ArgumentParser.add_argument_group`. argparse does not name its type."""
@@ -100,9 +100,12 @@ def _add_work(group: _Group) -> None:
         "--offload-optimizer", action="store_true", help="keep the optimizer's state in host memory"
     )
     group.add_argument(
-        "--tokens", type=float, metavar="N", help="tokens of the whole run, to compute its duration"
+        "--tokens",
+        type=finite_number,
+        metavar="N",
+        help="tokens of the whole run, to compute its duration",
     )
-    group.add_argument("--price", type=float, metavar="X", help="price of a GPU per hour")
+    group.add_argument("--price", type=finite_number, metavar="X", help="price of a GPU per hour")
     group.add_argument(
         "--by",
         choices=("time", "cost"),
@@ -111,7 +114,7 @@ def _add_work(group: _Group) -> None:
     )
     group.add_argument(
         "--within",
-        type=float,
+        type=finite_number,
         metavar="DAYS",
         help="maximum duration of the run in days; needs --tokens",
     )
@@ -155,14 +158,14 @@ def _add_cluster(group: _Group) -> None:
     )
     group.add_argument(
         "--oversubscription",
-        type=float,
+        type=finite_number,
         default=1.0,
         metavar="X",
         help="bandwidth ratio within and out of a group (default: 1)",
     )
     group.add_argument(
         "--reserve",
-        type=float,
+        type=finite_number,
         default=0.06,
         metavar="SHARE",
         help="share of memory to leave free (default: 0.06)",

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from drumline_cli import options
-from drumline_cli.options import add_cluster
+from drumline_cli.options import add_cluster, finite_number, whole_number
 
 RUN_DESCRIPTION: Final = """\
 Run a command on GPUs with the code of a folder. Packs the files that git would keep, creates a
@@ -386,8 +386,8 @@ def add_logs(logs: argparse.ArgumentParser) -> None:
     )
     logs.add_argument(
         "--seconds",
-        type=float,
-        default=30.0,
+        type=whole_number(0, 86_400),
+        default=30,
         metavar="N",
         help="seconds of logs to show before the fault and after the first step that follows it"
         " (default: 30)",
@@ -478,7 +478,7 @@ def _add_claim_pod(command: argparse.ArgumentParser) -> None:
     # A cluster autoscaler may need several minutes for a node.
     pod.add_argument(
         "--wait",
-        type=float,
+        type=finite_number,
         default=600.0,
         metavar="SECONDS",
         help="seconds to wait until the pod runs (default: 600)",

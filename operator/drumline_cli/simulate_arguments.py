@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Final
 
-from drumline_cli.options import add_output
+from drumline_cli.options import add_output, finite_number
 
 DESCRIPTION: Final = """\
 Run a trace of jobs on a simulated cluster with the operator's own scheduler and a virtual clock.
@@ -38,7 +38,7 @@ def add_arguments(simulate: argparse.ArgumentParser) -> None:
     _add_week(simulate)
     simulate.add_argument(
         "--load",
-        type=float,
+        type=finite_number,
         default=1.15,
         help="work of a synthetic trace divided by the cluster's capacity (default: 1.15)",
     )
@@ -52,7 +52,7 @@ def add_arguments(simulate: argparse.ArgumentParser) -> None:
     )
     simulate.add_argument(
         "--starts",
-        type=float,
+        type=finite_number,
         metavar="HOURS",
         help="forecast the starts of pending jobs every N simulated hours, and report the errors"
         " of the forecasts",
@@ -94,7 +94,7 @@ def _add_week(simulate: argparse.ArgumentParser) -> None:
     )
     simulate.add_argument(
         "--days",
-        type=float,
+        type=finite_number,
         default=7.0,
         metavar="N",
         help="with --week: number of days, at most 7 (default: 7)",

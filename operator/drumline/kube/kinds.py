@@ -71,6 +71,11 @@ def is_label(text: str) -> bool:
     return len(text) <= 63 and _LABEL.fullmatch(text) is not None
 
 
+def is_subdomain(text: str) -> bool:
+    """Return whether a text is a subdomain of RFC 1123, as the names of most objects are."""
+    return len(text) <= 253 and all(map(_LABEL.fullmatch, text.split(".")))
+
+
 def _segment(text: str) -> str:
     # `..` would leave the namespace.
     if not text or text in {".", ".."}:

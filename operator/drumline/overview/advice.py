@@ -156,17 +156,26 @@ SUSPEND_FIRST: Final = (
 )
 
 
-def advice_for(reason: str, *, suspended: bool) -> tuple[str, ...]:
+ENDED: Final = (
+    "It has ended, so a change of its spec has no effect. Create a changed copy: drumline clone JOB"
+    " --set FIELD=VALUE, or drumline clone JOB -- COMMAND."
+)
+
+
+def advice_for(reason: str, *, suspended: bool, ended: bool = False) -> tuple[str, ...]:
     """Sentences; none where nothing has to be done.
 
     Args:
         reason: reason of the job's phase.
         suspended: whether its spec can be changed already.
+        ended: whether it has succeeded or failed.
     """
     # No entry means that waiting is the right thing to do.
     what = BY_REASON.get(reason)
     # The sentence about suspending comes first, because the change fails without it.
-    first = SUSPEND_FIRST if reason in IN_THE_SPEC and not suspended else None
+    first = None
+    if reason in IN_THE_SPEC and (ended or not suspended):
+        first = ENDED if ended else SUSPEND_FIRST
     return tuple(sentence for sentence in (first, what) if sentence)
 
 

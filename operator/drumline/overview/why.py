@@ -74,7 +74,11 @@ def why_card(cluster: ClusterObjects, job: JobObject) -> WhyCard:
         foreign_pods=foreign[:SHOWN],
         more_foreign_pods=max(0, len(foreign) - SHOWN),
         queue_absent="" if known is not None else cluster.absence(QUEUE_KIND),
-        advice=advice_for(job.status.reason or "", suspended=job.spec.suspend),
+        advice=advice_for(
+            job.status.reason or "",
+            suspended=job.spec.suspend,
+            ended=job.status.phase in {"Succeeded", "Failed"},
+        ),
         override=next((row for row in overrides if row.job == job.key), None),
     )
 

@@ -12,6 +12,7 @@ from typing import Any, cast
 
 import msgspec
 
+from drumline.kube.kinds import NAMESPACES, TRAINING_JOBS
 from drumline.overview.overrides import override_text
 from drumline.overview.rows import OverrideRow
 from drumline_cli.cluster_access import chosen_credentials
@@ -113,7 +114,37 @@ def _objects(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Live
         return LiveObjects(manifests=given)
     credentials = chosen_credentials(chosen, environment)
     live = asyncio.run(live_objects.read(credentials))
+    known = {each.namespaced_name[1] for each in (*live.manifests, *given) if _is_namespace(each)}
+    given = tuple(_located(each, own=credentials.namespace, known=known) for each in given)
     return LiveObjects(manifests=(*live.manifests, *given), remarks=live.remarks)
+
+
+def _is_namespace(document: ManifestDocument) -> bool:
+    return document.kind == NAMESPACES.kind and not document.group
+
+
+def _located(document: ManifestDocument, *, own: str, known: set[str]) -> ManifestDocument:
+    """Return a job of a file in the namespace in which kubectl would create it.
+
+    Args:
+        document: an object of a file.
+        own: the namespace of the kubeconfig's context.
+        known: all namespaces; empty: they may not be listed.
+
+    Raises:
+        BadInput: the namespace does not exist.
+    """
+    metadata = document.raw.get("metadata")
+    if document.kind != TRAINING_JOBS.kind or not isinstance(metadata, dict):
+        return document
+    named = cast("dict[str, Any]", metadata)
+    named = {**named, "namespace": named.get("namespace") or own}
+    located = replace(document, raw={**document.raw, "metadata": named})
+    namespace, _ = located.namespaced_name
+    if known and namespace not in known:
+        problem = f'namespaces "{namespace}" not found; create it or correct metadata.namespace'
+        raise located.blame("metadata.namespace", problem)
+    return located
 
 
 def _of_text(text: str) -> ManifestDocument:

@@ -38,7 +38,8 @@ def cluster_of(
         if chosen.context or chosen.kubeconfig:
             raise BadInput("--file cannot be combined with --context or --kubeconfig; remove them")
         as_of = max(map(_written_at, chosen.file))
-        return from_documents(list(map(_bytes, chosen.file)), as_of=as_of), named or "default"
+        texts = list(map(_bytes, chosen.file))
+        return from_documents(texts, as_of=as_of, names=chosen.file), named or "default"
     credentials = chosen_credentials(chosen, environment)
     own = named or credentials.namespace
     return asyncio.run(from_cluster(credentials, wanted, own=own)), own

@@ -25,6 +25,8 @@ from drumline_cli.overview.period import begin_of
 from drumline_cli.overview.read import WantedKinds, only_job
 from drumline_cli.overview_arguments import ARCHIVE_VARIABLE
 
+MOST_NAMES = 8
+"""Names of other pools in a message."""
 _GROUP = "drumline.dev"
 """`api.base` has it, too, and takes half a second to import."""
 
@@ -55,15 +57,19 @@ def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
 
 
 def _list(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
-    cluster, rows = wanted_jobs(chosen, environment)
-    table = tables.jobs(rows, now=cluster.as_of, namespaces=bool(chosen.all_namespaces))
+    cluster, own, rows = wanted_jobs(chosen, environment)
+    everywhere = bool(chosen.all_namespaces)
+    # A wrong namespace or queue must not look like one without jobs.
+    where = f" of queue {chosen.queue}" if chosen.queue else ""
+    where += "" if everywhere else f" in namespace {own}"
+    table = tables.jobs(rows, now=cluster.as_of, namespaces=everywhere, where=where)
     return output_of(chosen, cluster, rows, table=table)
 
 
 def wanted_jobs(
     chosen: argparse.Namespace, environment: Mapping[str, str]
-) -> tuple[ClusterObjects, tuple[JobRow, ...]]:
-    """Return the cluster, and the jobs of the chosen namespace and queue, or of all."""
+) -> tuple[ClusterObjects, str, tuple[JobRow, ...]]:
+    """Return the cluster, the namespace, and the jobs of it and of the queue, or of all."""
     # A place in line counts the jobs of every namespace of the queue.
     cluster, own = cluster_of(chosen, environment, WantedKinds(namespace=None, queues=True))
     places = positions(lines(cluster.jobs, cluster.priorities))
@@ -73,9 +79,8 @@ def wanted_jobs(
         if (chosen.all_namespaces or job.metadata.namespace == own)
         and chosen.queue in (None, job.spec.queue)
     ]
-    return cluster, job_rows(
-        wanted, now=cluster.as_of, places=places, units=PoolUnits(cluster.pools)
-    )
+    rows = job_rows(wanted, now=cluster.as_of, places=places, units=PoolUnits(cluster.pools))
+    return cluster, own, rows
 
 
 def _queue(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
@@ -103,6 +108,10 @@ def _why(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
 def _nodes(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
     cluster, _ = cluster_of(chosen, environment, WantedKinds(namespace=None, nodes=True))
     rows = tuple(row for row in node_rows(cluster) if chosen.pool in (None, row.pool))
+    pools = {pool.metadata.name for pool in cluster.pools}
+    if chosen.pool is not None and not rows and pools and chosen.pool not in pools:
+        known = ", ".join(sorted(pools)[:MOST_NAMES])
+        raise BadInput(f"pool {chosen.pool!r} does not exist; pools: {known}")
     return output_of(chosen, cluster, rows, table=tables.nodes(rows))
 
 

@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import repeat
 from typing import Final, Generic, TypeVar
 
 import msgspec
@@ -36,6 +37,7 @@ from drumline_api.objects import builtin
 from drumline_api.objects.custom import StoredGpuPool, StoredTrainingQueue
 from drumline_cli.cluster_access import NOT_SERVED, cluster_client, not_answered, refusal
 from drumline_cli.errors import BadInput, NotAnswered, NotAnsweredYet, NotLoggedIn
+from drumline_cli.manifests import display_name
 from drumline_contract import plain
 
 T = TypeVar("T")
@@ -319,17 +321,25 @@ class _Typed(msgspec.Struct, frozen=True):
     items: list[msgspec.Raw] | None = None
 
 
-def from_documents(texts: Sequence[bytes], *, as_of: float) -> ClusterObjects:
+def from_documents(
+    texts: Sequence[bytes], *, as_of: float, names: Sequence[str] = ()
+) -> ClusterObjects:
     """Return the objects in outputs of `kubectl get -o json`.
+
+    Args:
+        texts: one output each.
+        as_of: Unix time of the outputs in seconds.
+        names: the file of each text, for messages.
 
     Raises:
         BadInput: an object is not valid JSON of Kubernetes.
     """
     by_kind: dict[str, list[bytes]] = {}
-    for text in texts:
+    for text, name in zip(texts, names or repeat("a file"), strict=False):
+        file = display_name(name)
         if len(text) > MOST_FILE_BYTES:
-            raise BadInput(f"the file is longer than {MOST_FILE_BYTES} bytes")
-        for kind, raw in _documents(text):
+            raise BadInput(f"{file}: longer than {MOST_FILE_BYTES} bytes")
+        for kind, raw in _documents(text, file=file):
             # Objects of several files are merged by kind. `kubectl get` mixes kinds in one list.
             by_kind.setdefault(kind, []).append(raw)
     jobs = decoded(by_kind.get(TRAINING_JOBS.kind, ()), JobObject)
@@ -369,7 +379,9 @@ def from_documents(texts: Sequence[bytes], *, as_of: float) -> ClusterObjects:
     )
 
 
-def _documents(text: bytes) -> list[tuple[str, bytes]]:
+def _documents(text: bytes, *, file: str) -> list[tuple[str, bytes]]:
+    if not text.strip():
+        raise BadInput(f"{file}: the file is empty")
     try:
         document = msgspec.json.decode(text, type=_Typed)
         # An object without `items` is a single object, as `kubectl get KIND NAME` prints it.
@@ -378,7 +390,7 @@ def _documents(text: bytes) -> list[tuple[str, bytes]]:
         return [(msgspec.json.decode(raw, type=_Typed).kind, bytes(raw)) for raw in document.items]
     # Deep nesting exhausts the recursion limit of the decoder, so it is treated as bad input.
     except (msgspec.MsgspecError, RecursionError) as error:
-        raise BadInput(f"not the output of kubectl get -o json: {error}") from None
+        raise BadInput(f"{file}: not the output of kubectl get -o json: {error}") from None
 
 
 def only_job(cluster: ClusterObjects, *, namespace: str, name: str) -> JobObject:

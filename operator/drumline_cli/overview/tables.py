@@ -60,16 +60,17 @@ def ends(at: float | None, *, now: float) -> str:
     return "for an unknown time" if at is None else f"ends in {duration(at - now)}"
 
 
-def jobs(rows: Sequence[JobRow], *, now: float, namespaces: bool) -> str:
+def jobs(rows: Sequence[JobRow], *, now: float, namespaces: bool, where: str = "") -> str:
     """Return one line per job. `namespaces` adds their namespaces.
 
     Args:
         rows: rows to show.
         now: Unix time in seconds.
         namespaces: whether names include namespaces.
+        where: the namespace and queue of the rows, in words.
     """
     if not rows:
-        return "no jobs\n"
+        return f"no jobs{where}\n"
     heads = ("JOB", "QUEUE", "PHASE", "GPUS", "STEP", "LOSS", "AGE", "DETAIL")
     # One tuple per row. `_text` aligns the columns after all widths are known.
     cells = [
@@ -101,8 +102,10 @@ def detail(row: JobRow, *, now: float) -> str:
     # Three exclusive states: pending, ended, or running with an expected end.
     if row.position is not None:
         place = f"position {row.position}, starts {starts(row, now=now)}"
-        # The operator has not seen a new job yet.
-        return f"{place}: {row.reason}" if row.reason else place
+        # The operator has not seen a new job yet, or the start is not known for this reason.
+        if not row.reason or place.endswith(f": {row.reason}"):
+            return place
+        return f"{place}: {row.reason}"
     if row.finished_at is not None:
         return f"{duration(now - row.finished_at)} ago: {row.reason}"
     ends = "" if row.expected_end is None else f", ends in {duration(row.expected_end - now)}"

@@ -51,8 +51,9 @@ def _advice(
         )
         return
     reason = plain(status.reason or "")
-    yield from advice_for(reason, suspended=job.spec.suspend)
-    if status.phase in {Phase.SUCCEEDED, Phase.FAILED}:
+    ended = status.phase in {Phase.SUCCEEDED, Phase.FAILED}
+    yield from advice_for(reason, suspended=job.spec.suspend, ended=ended)
+    if ended:
         return
     reasons = {condition.reason for condition in status.conditions or []}
     if Reason.NO_DURABLE_STORAGE in reasons:

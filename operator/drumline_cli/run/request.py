@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Mapping, Sequence
 from typing import Final, get_args
 
+from drumline.kube.quantity import is_quantity, units
 from drumline_api.after import AfterSpec
 from drumline_cli.errors import BadInput
 from drumline_cli.run.code_from import CodeFrom, code_from
@@ -22,6 +23,8 @@ from drumline_contract import (
     is_module_name,
 )
 
+_LEAST_MEMORY: Final = 2**20
+"""Bytes of memory below which a unit is missing."""
 _CONDITIONS: Final = get_args(AfterSpec.model_fields["condition"].annotation)
 
 
@@ -74,11 +77,7 @@ def run_request(
         variables=variables_of(chosen),
         warnings=warnings,
         claims=pairs(chosen.claim, option="--claim", form="NAME=/FOLDER"),
-        resources=pairs(
-            [text for text in chosen.resources.split(",") if text],
-            option="--resources",
-            form="cpu=8,memory=64Gi",
-        ),
+        resources=resources_of(chosen.resources),
         preload=_preload(chosen.preload, command),
         progress=_progress(chosen.progress),
         code_from=_code_from(chosen, environment),
@@ -182,6 +181,25 @@ def _after(text: str) -> dict[str, str]:
             f"invalid --after {text}: want JOB, or JOB:Finished if the job may also fail"
         )
     return {"job": job, "condition": condition or _CONDITIONS[0]}
+
+
+def resources_of(text: str) -> tuple[tuple[str, str], ...]:
+    """Return the value of --resources, a pair for each resource.
+
+    Raises:
+        BadInput: a part is not `NAME=QUANTITY`, or memory lacks its unit.
+    """
+    given = [each for each in text.split(",") if each]
+    resources = pairs(given, option="--resources", form="cpu=8,memory=64Gi")
+    for name, amount in resources:
+        # `64` is 64 bytes and `64m` is less: no container starts with them.
+        if name == "memory" and is_quantity(amount) and units(amount) < _LEAST_MEMORY:
+            number = amount.rstrip("mkKiM")
+            raise BadInput(
+                f"--resources memory={amount} is {units(amount)} bytes; write"
+                f" memory={number}Gi or memory={number}Mi"
+            )
+    return resources
 
 
 def pairs(texts: Sequence[str], *, option: str, form: str) -> tuple[tuple[str, str], ...]:

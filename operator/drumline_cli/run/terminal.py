@@ -24,7 +24,7 @@ from drumline_cli.jobs.follow import read_job
 from drumline_cli.jobs.inside import ChosenCluster, attach_arguments, become_kubectl
 from drumline_cli.jobs.terminal_pod import wait_for_terminal
 from drumline_cli.run.manifests import RunRequest, job_manifest
-from drumline_cli.run.request import image_of, pairs
+from drumline_cli.run.request import image_of, pairs, resources_of
 from drumline_cli.run.submission import (
     QUEUE_VARIABLE,
     check_dry_run,
@@ -174,11 +174,7 @@ def shell_request(
         variables=variables_of(chosen),
         warnings=warnings,
         claims=pairs(chosen.claim, option="--claim", form="NAME=/FOLDER"),
-        resources=pairs(
-            [text for text in chosen.resources.split(",") if text],
-            option="--resources",
-            form="cpu=8,memory=64Gi",
-        ),
+        resources=resources_of(chosen.resources),
         options={name: value for name, value in options.items() if value},
     )
 

@@ -30,7 +30,7 @@ def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
         raise BadInput(
             f"invalid --save {chosen.save}: want a file name that ends with .png or .html"
         )
-    cluster, jobs = wanted_jobs(chosen, environment)
+    cluster, _, jobs = wanted_jobs(chosen, environment)
     now = cluster.as_of
     begins = begin_of(chosen.since, now=now) or now
     if begins >= now:

@@ -127,6 +127,12 @@ def test_a_job_that_is_nested_deep_can_still_be_read(
         (("stop", "x", "-n", "Team"), "--namespace 'Team'"),
         (("logs", ".."), "'..' is not a valid object name"),
         (("retry", ""), "'' is not a valid object name"),
+        # Each would be another path of the API server: a status, another kind.
+        (("hold", "llama/status"), "'llama/status' is not a valid object name"),
+        (("clone", "llama/status"), "'llama/status' is not a valid object name"),
+        (("report", "a/b"), "'a/b' is not a valid object name"),
+        (("stop", "trainingjob.drumline.dev/llama"), "write the name alone: llama"),
+        (("logs", "Llama"), "want lower case letters"),
     ],
 )
 def test_a_text_that_is_no_name_is_refused_before_the_cluster_is_asked(

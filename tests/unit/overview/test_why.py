@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from drumline.overview.advice import BY_REASON, SUSPEND_FIRST, advice_for
+from drumline.overview.advice import BY_REASON, ENDED, SUSPEND_FIRST, advice_for
 from drumline.overview.objects import ClusterObjects
 from drumline.overview.rows import WhyCard
 from drumline.overview.why import SHOWN, why_card
@@ -86,6 +86,12 @@ def test_what_only_a_suspended_spec_can_change_says_so_first_to_who_is_not() -> 
     first, then = card_of(cluster, "awake").advice
     assert first == SUSPEND_FIRST
     assert card_of(cluster, "asleep").advice == (then,)
+
+
+def test_a_job_that_has_failed_is_corrected_in_a_copy() -> None:
+    failed = a_job("failed", status={"phase": "Failed", "reason": "ConfigRefused"})
+    first, *_ = card_of(a_cluster(failed), "failed").advice
+    assert first == ENDED
 
 
 @pytest.mark.parametrize("reason", sorted(BY_REASON.keys() - NEW_JOBS))

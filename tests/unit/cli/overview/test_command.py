@@ -239,3 +239,43 @@ def test_a_job_of_kubernetes_is_read_of_a_file(
     for name in ("job/train", "jobs.batch/train"):
         card = shown(capsys, "why", name, "-n", "team", "-f", file)
         assert card.startswith("team/jobs/train: Waiting\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("list", "-n", "nosuch"), "no jobs in namespace nosuch\n"),
+        (("list", "-n", "team", "-q", "nosuch"), "no jobs of queue nosuch in namespace team\n"),
+        (("list", "-A", "-q", "nosuch"), "no jobs of queue nosuch\n"),
+    ],
+)
+def test_an_empty_list_says_where_it_looked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], said: str
+) -> None:
+    assert main([*words, "-f", written(tmp_path, OBJECTS)]) == 0
+    assert capsys.readouterr().out == said
+
+
+def test_a_pool_that_does_not_exist_is_no_pool_without_nodes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["nodes", "--pool", "nosuch", "-f", written(tmp_path, OBJECTS)]) == 2
+    assert "pool 'nosuch' does not exist; pools: gpus" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "said"), [("", "the file is empty"), ("kind: List", "not the output of kubectl")]
+)
+def test_a_file_that_cannot_be_read_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, said: str
+) -> None:
+    file = tmp_path / "wrong"
+    file.write_text(text)
+    assert main(["list", "-f", written(tmp_path, OBJECTS), "-f", str(file)]) == 2
+    assert f"{file}: {said}" in capsys.readouterr().err
+
+
+def test_a_reason_stands_once_in_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    job = a_job("lost", status={"phase": "Pending", "reason": "QueueNotFound"})
+    assert main(["list", "-A", "-f", written(tmp_path, [job])]) == 0
+    assert capsys.readouterr().out.count("QueueNotFound") == 1

@@ -153,6 +153,8 @@ def test_a_script_of_a_shell_needs_the_way_in_which_it_is_started() -> None:
         ),
         (("--image", "a", "--claim", "=/data"), TRAIN, "write NAME=/FOLDER"),
         (("--image", "a", "--resources", "cpu"), TRAIN, "write cpu=8,memory=64Gi"),
+        (("--image", "a", "--resources", "memory=64"), TRAIN, "memory=64Gi"),
+        (("--image", "a", "--resources", "cpu=8,memory=512m"), TRAIN, "memory=512Mi"),
         (("--image", "a", "--progress", "(?P<step>"), TRAIN, "invalid --progress"),
         (("--image", "a", "--progress", "x(?P<loss>y)"), TRAIN, "no pattern has the group step"),
         (("--image", "a", "--progress", "(?P<it>y)"), TRAIN, "unknown group it: want step"),
