@@ -10,8 +10,9 @@ import os
 import signal
 from collections.abc import Iterator
 from contextlib import suppress
-from pathlib import Path
 from typing import Final
+
+from drumline_agent.commands.process_activity import process_stats
 
 _NAME: Final = "pt_data_worker"
 """Set by torch.utils.data, for `ps` and `top`."""
@@ -48,14 +49,9 @@ def kill_orphaned_data_workers(session: int) -> None:
 
 def _members(session: int) -> Iterator[tuple[int, str, int]]:
     """Yield id, name and parent of each process in the group of the session's leader."""
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdigit():
-            with suppress(OSError):  # it has just ended
-                text = (folder / "stat").read_text(errors="replace")
-                name, _, rest = text.partition("(")[2].rpartition(")")
-                _, parent, group, *_ = rest.split()
-                if int(group) == session:
-                    yield int(folder.name), name, int(parent)
+    for pid, name, (_, parent, group, *_) in process_stats():
+        if int(group) == session:
+            yield pid, name, int(parent)
 
 
 def _send(pid: int, number: int) -> None:

@@ -95,12 +95,20 @@ def running_processes() -> dict[int, tuple[int, float]]:
     The seconds include those of children that have ended.
     """
     ticks = os.sysconf("SC_CLK_TCK")
-    return {pid: (parent, used / ticks) for pid, parent, used in _stats()}
+    return {
+        pid: (int(fields[1]), sum(map(int, fields[11:15])) / ticks)
+        for pid, _, fields in process_stats()
+    }
 
 
-def _stats() -> Iterator[tuple[int, int, int]]:
-    for folder in Path("/proc").iterdir():
+def process_stats() -> Iterator[tuple[int, str, list[str]]]:
+    """Yield id, name, and the fields after the name of each process. None without /proc."""
+    folders = list[Path]()
+    with suppress(OSError):  # an image may run without /proc
+        folders = list(Path("/proc").iterdir())
+    for folder in folders:
         if folder.name.isdigit():
             with suppress(OSError):  # it has just ended
-                fields = (folder / "stat").read_text(errors="replace").rpartition(")")[2].split()
-                yield int(folder.name), int(fields[1]), sum(map(int, fields[11:15]))
+                text = (folder / "stat").read_text(errors="replace")
+                name, _, fields = text.partition("(")[2].rpartition(")")
+                yield int(folder.name), name, fields.split()
