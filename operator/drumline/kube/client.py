@@ -164,6 +164,7 @@ class KubeClient:
                 )
                 if pause is None:
                     raise
+                spent_seconds += pause
                 await asyncio.sleep(pause)
 
     @asynccontextmanager

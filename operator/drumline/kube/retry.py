@@ -18,8 +18,8 @@ class RetryPolicy:
         base_seconds: The upper bound of the first pause; it doubles with each attempt.
         cap_seconds: The upper bound of every pause we choose ourselves.
         patience_seconds: A longer Retry-After than this is not waited for: the error is raised.
-        spent_seconds: Once attempts took this long together, without pauses, no other follows. A
-            webhook that does not answer would take as long again.
+        spent_seconds: Once attempts and pauses took this long together, no other attempt follows.
+            The next one would take as long: a webhook does not answer, or asks for pauses.
     """
 
     attempts: int = 5
@@ -42,7 +42,7 @@ class RetryPolicy:
             error: failure of the attempt.
             attempt: number of the attempt, from 1.
             jitter: random source.
-            spent_seconds: duration of all attempts, without pauses.
+            spent_seconds: duration of all attempts and pauses.
         """
         # A conflict or a rejection repeats itself, so only transient errors are worth another
         # attempt.

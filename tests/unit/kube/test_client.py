@@ -91,6 +91,18 @@ async def test_overload_and_server_faults_are_tried_again(serve: Serve) -> None:
     assert len(seen) == 3
 
 
+async def test_pauses_that_the_server_asks_for_end_with_the_patience(serve: Serve) -> None:
+    """A webhook may ask for a pause each time, and a cycle waits for its writes."""
+    seen: list[web.Request] = []
+    answers = [_status(429, **{"Retry-After": "1"}) for _ in range(5)]
+    credentials = await serve(_scripted(answers, seen))
+    patient = RetryPolicy(attempts=5, base_seconds=0.001, spent_seconds=0.9)
+    async with KubeClient(credentials, retry=patient) as client:
+        with pytest.raises(errors.TooManyRequests):
+            await writes.create(client, PODS, namespace="a", body=_POD)
+    assert len(seen) == 2
+
+
 async def test_the_last_attempts_failure_is_raised(serve: Serve) -> None:
     seen: list[web.Request] = []
     credentials = await serve(_scripted([_status(503) for _ in range(3)], seen))
