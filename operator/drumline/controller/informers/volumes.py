@@ -32,7 +32,15 @@ from drumline.kube.views import (
     VolumeView,
 )
 from drumline.lifecycle.model.job import Job
-from drumline.lifecycle.plan.claims import claim_names, pod_claim_classes, profile_claims
+from drumline.lifecycle.plan.claims import (
+    ClaimFacts,
+    StorageClassFacts,
+    claim_names,
+    claim_trouble,
+    missing_claim,
+    pod_claim_classes,
+    profile_claims,
+)
 from drumline_api.gpupool import GpuPoolSpec
 from drumline_api.trainingjob import TrainingJobSpec
 from drumline_scheduler.model import (
@@ -275,35 +283,44 @@ class VolumeCache:
         """
         if not self._claims_in.get(job.namespace):
             return ""
-        # This runs for each job of a cycle, and most claims are bound and serve one pod of a job.
-        several = self.has_all_claims and (job.spec.nodes > 1 or bool(job.spec.roles))
-        asked = self._special if several else self._unready
+        # This runs for each job of a cycle, and most claims are bound and serve all pods.
+        pods = job.members if self.has_all_claims else 1
+        asked = self._special if pods > 1 else self._unready
         for claim in self._claims_named(job):
             if self.has_all_claims and claim not in self._claims:
-                return f"claim {claim[1]} does not exist"
+                return missing_claim(claim[1]).message
             view = self._claims.get(claim) if claim in asked else None
-            if view is not None and (why := self._unusable(view, several=several)):
+            if view is not None and (why := self._unusable(view, pods=pods)):
                 return why
         return ""
 
-    def _unusable(self, claim: ClaimView, *, several: bool) -> str:
+    def _unusable(self, claim: ClaimView, *, pods: int) -> str:
         """Return why pods of a job could not use a claim, or ''."""
         if claim.unread:
             return f"claim {claim.name} cannot be read"
-        if claim.deleting:
-            return f"claim {claim.name} is being deleted"
-        if several:
-            if claim.sharing is Sharing.ONE_POD:
-                return f"claim {claim.name} has the access mode ReadWriteOncePod, for one pod"
-            if self.serves_one_node(claim.namespace, claim.name):
-                return f"claim {claim.name} has the access mode ReadWriteOnce, for pods of one node"
-        if claim.bound:
-            return ""
-        storage = self._classes.get(self._class_of(claim))
-        waits = storage is not None and storage.binding_mode == "WaitForFirstConsumer"
-        # Without any class in the cache, classes may just not be readable.
+        view = self._classes.get(self._class_of(claim))
+        storage = None
+        if view is not None:
+            waits = view.binding_mode == "WaitForFirstConsumer"
+            storage = StorageClassFacts(waits_for_consumer=waits, provisioner=view.provisioner)
+        facts = ClaimFacts(
+            name=claim.name,
+            storage_class=self._class_of(claim),
+            bound=claim.bound,
+            selected_node=claim.selected_node,
+            deleting=claim.deleting,
+            for_one_pod=claim.sharing is Sharing.ONE_POD,
+            for_one_node=self.serves_one_node(claim.namespace, claim.name),
+        )
+        trouble = claim_trouble(facts, storage, pods=pods, nodes=pods)
+        if trouble is not None:
+            return trouble.message
+        # A start waits for other claims, but nobody is evicted before they are bound. Without any
+        # class in the cache, classes may just not be readable.
         is_unclear = bool(claim.storage_class) and not self._classes
-        return "" if waits or is_unclear else f"claim {claim.name} is not bound to a volume"
+        waits = storage is not None and storage.waits_for_consumer
+        settled = claim.bound or waits or is_unclear
+        return "" if settled else f"claim {claim.name} is not bound to a volume"
 
     def serves_one_node(self, namespace: str, name: str) -> bool:
         """Return whether pods of one node only can use a claim at the same time."""

@@ -145,16 +145,18 @@ def missing_claim(name: str) -> ClaimUnusable:
     )
 
 
-def claim_step(job: Job, claim: ClaimFacts, storage: StorageClassFacts | None) -> ClaimStep:
-    """Return the action for a claim before the job's pods are created.
+def claim_trouble(
+    claim: ClaimFacts, storage: StorageClassFacts | None, *, pods: int, nodes: int
+) -> ClaimUnusable | None:
+    """Return why pods cannot use a claim, or None.
 
-    A gang shares its claims. The volume is provisioned for the node of its lowest member, and the
-    other nodes must be able to reach it.
+    Starts and evictions have this one reading: no job is evicted for a start that it refuses.
 
     Args:
-        job: the job. It has an assignment.
         claim: the claim.
-        storage: its storage class, or None if it has none.
+        storage: its storage class, or None if it has none or it is not known.
+        pods: number of the job's pods.
+        nodes: number of their nodes.
     """
     # The volume is lost: pods would hang in ContainerCreating with their GPUs.
     if claim.lost:
@@ -168,29 +170,52 @@ def claim_step(job: Job, claim: ClaimFacts, storage: StorageClassFacts | None) -
             remedy=f"create the PersistentVolumeClaim {claim.name} again once it is gone, or name"
             " another one",
         )
-    pods = len(members_of(job.status))
     if claim.for_one_pod and pods > 1:
         return ClaimUnusable(
             message=f'persistentvolumeclaim "{claim.name}" has the access mode ReadWriteOncePod,'
             f" but {pods} pods of the job use it",
             remedy="name a claim with ReadWriteMany, or use a job of one pod",
         )
-    nodes = len({member.node for member in members_of(job.status)})
     if claim.for_one_node and nodes > 1:
         return ClaimUnusable(
             message=f'persistentvolumeclaim "{claim.name}" has the access mode ReadWriteOnce, but'
             f" pods of the job on {nodes} nodes use it",
             remedy="name a claim with ReadWriteMany, or use a job of one pod",
         )
-    # The volume controller binds these without a node.
-    if claim.bound or claim.selected_node or storage is None or not storage.waits_for_consumer:
-        return ClaimReady()
     # Nobody would choose a node for an existing volume: kube-scheduler never sees the pods.
-    if storage.provisioner == NO_PROVISIONER:
+    waits = _waits_for_node(claim, storage)
+    if waits and storage is not None and storage.provisioner == NO_PROVISIONER:
         return ClaimUnusable(
             message=f'persistentvolumeclaim "{claim.name}" is not bound, and its storage class'
             f" {claim.storage_class} (WaitForFirstConsumer, no provisioner) leaves"
             " binding to kube-scheduler, which does not place these pods",
             remedy=f"name the volume in spec.volumeName of {claim.name}",
         )
-    return SelectNode(node=members_of(job.status)[0].node)
+    return None
+
+
+def claim_step(job: Job, claim: ClaimFacts, storage: StorageClassFacts | None) -> ClaimStep:
+    """Return the action for a claim before the job's pods are created.
+
+    A gang shares its claims. The volume is provisioned for the node of its lowest member, and the
+    other nodes must be able to reach it.
+
+    Args:
+        job: the job. It has an assignment.
+        claim: the claim.
+        storage: its storage class, or None if it has none.
+    """
+    members = members_of(job.status)
+    nodes = len({member.node for member in members})
+    trouble = claim_trouble(claim, storage, pods=len(members), nodes=nodes)
+    if trouble is not None:
+        return trouble
+    # The volume controller binds other claims without a node.
+    waits = _waits_for_node(claim, storage)
+    return SelectNode(node=members[0].node) if waits else ClaimReady()
+
+
+def _waits_for_node(claim: ClaimFacts, storage: StorageClassFacts | None) -> bool:
+    """Return whether the claim is bound only once a node is chosen for it."""
+    unbound = not (claim.bound or claim.selected_node)
+    return unbound and storage is not None and storage.waits_for_consumer

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from drumline.lifecycle.plan.claims import NO_PROVISIONER
 from tests.texts import missing
 from tests.unit.cli.decide.test_command import (
     a_class,
@@ -190,10 +191,10 @@ def test_a_node_keeps_room_for_the_volume_of_a_job_that_waits_for_its_victims(
 @pytest.mark.parametrize(
     ("claims", "words"),
     [
-        ([{**BOUND, "metadata": {"name": "other", "namespace": "team"}}], "does not exist"),
+        ([{**BOUND, "metadata": {"name": "other", "namespace": "team"}}], '"data" not found'),
         ([of_mode("ReadWriteMany", deletionTimestamp="2026-01-01T00:00:00Z")], "being deleted"),
-        ([of_mode("ReadWriteOnce")], "ReadWriteOnce, for pods of one node"),
-        ([of_mode("ReadWriteOncePod")], "ReadWriteOncePod, for one pod"),
+        ([of_mode("ReadWriteOnce")], "ReadWriteOnce, but pods of the job on 2 nodes"),
+        ([of_mode("ReadWriteOncePod")], "ReadWriteOncePod, but 2 pods"),
         ([of_mode("ReadWriteMany")], ""),
         ([], ""),
     ],
@@ -315,6 +316,7 @@ def test_a_claim_for_one_pod_is_waited_for(
         ({}, "Pending", False),
         ({"storageClassName": "zonal"}, "Pending", True),
         ({"storageClassName": "at-once"}, "Pending", False),
+        ({"storageClassName": "local"}, "Pending", False),
     ],
 )
 def test_a_job_evicts_nobody_while_a_claim_has_no_volume(
@@ -326,12 +328,13 @@ def test_a_job_evicts_nobody_while_a_claim_has_no_volume(
 ) -> None:
     zonal = a_storage_class("r1", "r2")
     at_once = {**zonal, "metadata": {"name": "at-once"}, "volumeBindingMode": "Immediate"}
+    local = {**zonal, "metadata": {"name": "local"}, "provisioner": NO_PROVISIONER}
     claim = {**a_claim(**spec), "status": {"phase": phase}}
     low = a_job("low", nodes=2, status=placed_on("n1", "n2"))
     high = a_job("high", nodes=2, template=MOUNTED, priorityClassName="high")
-    objects = (*SITE, zonal, at_once, claim, a_class("high", 9), low, high)
+    objects = (*SITE, zonal, at_once, local, claim, a_class("high", 9), low, high)
     answer = verdicts(capsys, "-f", written(tmp_path, *objects))
     waits = answer["team/high"]
     assert (waits["reason"] == "WaitingForVictims") == evicts
     if not evicts:
-        assert not missing(waits["message"], "evicts no other job", "claim data is not bound")
+        assert not missing(waits["message"], "evicts no other job", "data", "is not bound")

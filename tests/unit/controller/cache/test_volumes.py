@@ -265,7 +265,7 @@ def test_the_claims_of_a_profile_are_those_of_a_job_that_names_its_pool() -> Non
     # The operator asks the API server, and a refusal counts. `decide` has all claims there are.
     assert cache.unbound_of(elsewhere) == ""
     cache.has_all_claims = True
-    assert cache.unbound_of(elsewhere) == "claim a does not exist"
+    assert cache.unbound_of(elsewhere) == 'persistentvolumeclaim "a" not found'
     # Its places use the claim before its pods exist.
     other = admitted(replace(job, uid="other", name="other"), nodes=("node-1",))
     cache.on_job(None, other)
