@@ -24,6 +24,7 @@ from drumline.lifecycle.plan.start_check import StartDoubt, StartRefusal
 from drumline_api.podprofile import PodProfile
 from drumline_contract import pod_name
 from tests.builders import a_job, admitted, with_status
+from tests.patience import HANG_SECONDS
 from tests.texts import missing
 from tests.unit.controller.app.fake_api import FakeApi
 
@@ -168,6 +169,7 @@ async def test_a_webhook_that_does_not_answer_ends_the_checks_of_its_namespace_i
             assert isinstance(doubt, StartDoubt)
             assert not missing(doubt.message, "could not be checked", "needs more than")
         assert asked == 1
+        monkeypatch.setattr(start_check, "CHECK_SECONDS", HANG_SECONDS)
         elsewhere = replace(starting(), namespace="other")
         assert await check.refusal(elsewhere) is None
         answered.set()
