@@ -1,6 +1,7 @@
 """The reconciler's memory of a job between two runs.
 
 All of it may be lost in a restart. That costs a harmless 409 or a second push, never a second pod.
+Its times are of a clock that may be set back: a time after now counts as long ago (`is_recent`).
 """
 
 from __future__ import annotations
@@ -16,6 +17,11 @@ from drumline.lifecycle.model.sizes import chooses_layout
 
 UNSEEN_SECONDS = 10.0
 """A pod that we created is created again if the watch does not show it within this time."""
+
+
+def is_recent(at: float, *, now: float, seconds: float) -> bool:
+    """Return whether a time is at most `seconds` ago. It is not if the clock was set back since."""
+    return at <= now < at + seconds
 
 
 @dataclass(slots=True)
@@ -83,15 +89,16 @@ class JobMemory:
             now: Unix time in seconds.
         """
         before, at = self.labelled.get(uid, (None, 0.0))
-        return before is protected and now < at + UNSEEN_SECONDS
+        return before is protected and is_recent(at, now=now, seconds=UNSEEN_SECONDS)
 
     def is_deleted(self, uid: str, *, now: float) -> bool:
         """Return whether this pod was deleted a moment ago."""
-        return now < self.deleted.get(uid, -math.inf) + UNSEEN_SECONDS
+        at = self.deleted.get(uid, -math.inf)
+        return is_recent(at, now=now, seconds=UNSEEN_SECONDS)
 
     def note_deleted(self, pods: Iterable[PodFacts], *, now: float) -> None:
         """Record the deletion of these pods, and forget overdue deletions."""
-        kept = {uid: at for uid, at in self.deleted.items() if now < at + UNSEEN_SECONDS}
+        kept = {uid: at for uid, at in self.deleted.items() if self.is_deleted(uid, now=now)}
         self.deleted = kept | {pod.uid: now for pod in pods}
 
     def unseen_at(self, now: float, *, shown: set[str]) -> frozenset[str]:
@@ -99,7 +106,7 @@ class JobMemory:
         self.unseen = {
             name: since
             for name, since in self.unseen.items()
-            if name not in shown and now < since + UNSEEN_SECONDS
+            if name not in shown and is_recent(since, now=now, seconds=UNSEEN_SECONDS)
         }
         return frozenset(self.unseen)
 
@@ -123,7 +130,7 @@ def figures_due(
     if memory.figures_at is None:  # the first write comes one interval after the start
         memory.figures_at = now
     another = memory.layout_generation != job.status.generation and _is_another_layout(job, report)
-    if now < memory.figures_at + every and not another:
+    if is_recent(memory.figures_at, now=now, seconds=every) and not another:
         return False
     memory.figures_at = now
     if another:

@@ -20,7 +20,12 @@ from drumline.controller.reconciler.executor import (
     RetryLater,
     StartRefused,
 )
-from drumline.controller.reconciler.job_memory import UNSEEN_SECONDS, JobMemory, figures_due
+from drumline.controller.reconciler.job_memory import (
+    UNSEEN_SECONDS,
+    JobMemory,
+    figures_due,
+    is_recent,
+)
 from drumline.controller.reconciler.orphan_sweep import JobIdentity
 from drumline.controller.reconciler.surroundings import broken_domain, orphaned
 from drumline.controller.reconciler.work_queue import WorkQueue
@@ -193,7 +198,7 @@ class Reconciler:
             pods=pods,
             predecessors=self._state.chains.standing_of(job),
             is_awaited=job.finished and self._state.chains.is_awaited(job),
-            refresh_due=now >= memory.written_at + STATUS_REFRESH_SECONDS,
+            refresh_due=not is_recent(memory.written_at, now=now, seconds=STATUS_REFRESH_SECONDS),
             acknowledged_generation=memory.acknowledged_generation,
             contradicted_generation=memory.contradicted_generation,
             evictable=memory.evictable_at(job.status.generation, size=job.wanted),
@@ -268,7 +273,7 @@ class Reconciler:
         if requeue_at is not None:
             delays.append(requeue_at - now)
         if self._has_figures(job) and memory.figures_at is not None:
-            delays.append(memory.figures_at + self._progress_seconds - now)
+            delays.append(min(memory.figures_at - now, 0.0) + self._progress_seconds)
         if memory.unseen:
             delays.append(UNSEEN_SECONDS)
         return max(0.0, min(delays)) if delays else None

@@ -116,7 +116,8 @@ class WaitingMessages:
         pause = refresh_seconds(before.message or "", message, position=position)
         if same and far:
             pause = FAR_SECONDS
-        if before.reason == reason and now < written_at + pause:
+        # A time after now is from before the clock was set back.
+        if before.reason == reason and written_at <= now < written_at + pause:
             return
         # Phase 3: queue it. A job that was just preempted says so first.
         by = expected.p90_at if expected else None

@@ -46,6 +46,13 @@ def test_the_first_come_after_one_interval_and_then_one_in_each() -> None:
     ]
 
 
+def test_they_come_although_the_clock_was_set_back() -> None:
+    job, memory = trains(), JobMemory()
+    assert not due(job, report("FSDP4"), memory, at=7200)
+    assert due(job, report("FSDP4"), memory, at=0)
+    assert not due(job, report("FSDP4"), memory, at=59)
+
+
 def test_a_layout_of_another_size_is_shown_at_once_and_once() -> None:
     """Or for a minute the status would show the layout of a gang that there is no more."""
     job, memory = trains(shown="FSDP6"), JobMemory()
