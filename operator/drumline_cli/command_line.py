@@ -47,6 +47,8 @@ _OTHER_WORDS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("put", "push", "pull", "copy", "download", "upload"), "cp"),
     **dict.fromkeys(("log", "tail"), "logs"),
     **dict.fromkeys(("check", "preflight"), "doctor"),
+    **dict.fromkeys(("lint", "validate"), "decide"),
+    "compare": "diff",
     "sweeps": "sweep",
     "version": "--version",
 }

@@ -27,6 +27,7 @@ from drumline_cli.jobs.inside import (
     ChosenCluster,
     attach_arguments,
     become_kubectl,
+    check_source,
     chosen_pod,
     copy_arguments,
     copy_of,
@@ -161,7 +162,10 @@ def _go_inside(credentials: Credentials, chosen: argparse.Namespace, *, namespac
             f"interrupted; {name} continues: drumline shell {name} connects to it again, drumline"
             f" stop {name} suspends it"
         ) from None
+    cluster = ChosenCluster.of(chosen, namespace=namespace)
     if copy is not None:
+        if copy.from_pod:
+            check_source(cluster, pod, copy)
         arguments = copy_arguments(pod, copy)
     elif attaches:
         # A terminal is requested only if there is one here. Otherwise kubectl prints a warning.
@@ -170,7 +174,6 @@ def _go_inside(credentials: Credentials, chosen: argparse.Namespace, *, namespac
         arguments = shell_arguments(pod, chosen.command_line, terminal=sys.stdin.isatty())
     else:
         arguments = forward_arguments(pod, chosen.ports)
-    cluster = ChosenCluster.of(chosen, namespace=namespace)
     become_kubectl(cluster, arguments)
 
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
+import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Final, NoReturn
 
 from drumline_cli.errors import BadInput, NotAnswered
@@ -139,6 +140,9 @@ def copy_arguments(pod: str, copy: Copy) -> list[str]:
     """`kubectl cp`; the image needs tar."""
     source, target = copy.source, copy.target
     if copy.from_pod:
+        # kubectl would write a file to the folder itself, which fails.
+        if Path(target).is_dir():
+            target = str(Path(target) / PurePosixPath(source).name)
         source = f"{pod}:{source}"
     else:
         target = f"{pod}:{target}"
@@ -150,22 +154,40 @@ def forward_arguments(pod: str, ports: Sequence[str]) -> list[str]:
     return ["port-forward", f"pod/{pod}", *ports]
 
 
+def check_source(cluster: ChosenCluster, pod: str, copy: Copy) -> None:
+    """Refuse to copy a path that the pod does not have: `kubectl cp` would end with 0.
+
+    Raises:
+        NotAnswered: the path does not exist, or kubectl is not installed.
+    """
+    asked = ["exec", pod, f"--container={CONTAINER}", "--", "test", "-e", copy.source]
+    done = subprocess.run([_kubectl(), *cluster.options, *asked], capture_output=True, check=False)
+    # Another failure is kubectl's own or that of an image without `test`. The copy reports it.
+    if b"terminated with exit code 1\n" in done.stderr:
+        raise NotAnswered(f"{copy.job}:{copy.source} does not exist in pod {pod}")
+
+
 def become_kubectl(cluster: ChosenCluster, arguments: Sequence[str]) -> NoReturn:
     """Run kubectl in place of this process.
 
     Raises:
         NotAnswered: it is not installed.
     """
-    program = shutil.which("kubectl")
-    if program is None:
-        raise NotAnswered(
-            "kubectl is not in the PATH; install it, because shell, cp and port-forward use it"
-        )
+    program = _kubectl()
     # exec replaces the process, so buffered text would be lost.
     sys.stdout.flush()
     verb, *rest = arguments
     # The user's own words, as a list: no shell reads them.
     os.execv(program, ["kubectl", *cluster.options, verb, *rest])  # noqa: S606 - no shell
+
+
+def _kubectl() -> str:
+    program = shutil.which("kubectl")
+    if program is None:
+        raise NotAnswered(
+            "kubectl is not in the PATH; install it, because shell, cp and port-forward use it"
+        )
+    return program
 
 
 def _job_side(side: str) -> tuple[str, str] | None:

@@ -31,6 +31,8 @@ def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
         (("squeue",), ("did you mean queue?",)),
         (("sbatch", "job.sh"), ("did you mean run?",)),
         (("requeue", "x"), ("did you mean retry?",)),
+        (("compare", "a", "b"), ("did you mean diff?",)),
+        (("lint", "job.yaml"), ("did you mean decide?",)),
         (("version",), ("did you mean --version?",)),
         (("xyzzy",), ("unknown command 'xyzzy'",)),
         (("--no-such",), ("unknown option --no-such",)),

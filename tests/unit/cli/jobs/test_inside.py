@@ -137,3 +137,42 @@ def test_a_shell_that_has_ended_has_no_terminal(tmp_path: Path, phase: str) -> N
     with api_server(tmp_path, {JOB: (200, job), PODS: (200, listed)}) as (config, _):
         done = drumline("shell", "llama", "--kubeconfig", str(config))
     assert (done.returncode, "llama has no terminal" in done.stderr) == (1, True)
+
+
+def test_a_file_of_a_pod_keeps_its_name_in_a_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    # `kubectl cp pod:/tmp/trace.json .` ends with: open .: is a directory
+    assert copy_arguments("p", copy_of("llama:/tmp/trace.json", "."))[-1] == "trace.json"
+    (tmp_path / "runs").mkdir()
+    assert copy_arguments("p", copy_of("llama:/ckpt/", "runs"))[-1] == "runs/ckpt"
+    assert copy_arguments("p", copy_of("llama:/tmp/a", "b"))[-1] == "b"
+
+
+def test_a_path_that_the_pod_lacks_is_an_error_before_kubectl_copies_nothing(
+    tmp_path: Path,
+) -> None:
+    stand_in = tmp_path / "kubectl"
+    stand_in.write_text(
+        "#!/bin/sh\n"
+        'case "$*" in\n'
+        '  *"test -e /there"*) exit 0;;\n'
+        '  *"test -e"*) echo "command terminated with exit code 1" >&2; exit 1;;\n'
+        "esac\n"
+        "echo copied\n"
+    )
+    stand_in.chmod(0o755)
+    listed = {"kind": "PodList", "metadata": {}, "items": [a_pod(0)]}
+    job = a_manifest(status=a_running_status())
+    with api_server(tmp_path, {JOB: (200, job), PODS: (200, listed)}) as (config, _):
+        there, missing = (
+            drumline(
+                *("cp", f"llama:/{name}", str(tmp_path), "--kubeconfig", str(config)),
+                environment={"PATH": str(tmp_path)},
+            )
+            for name in ("there", "missing")
+        )
+    assert (there.returncode, there.stdout) == (0, "copied\n")
+    said = "drumline: llama:/missing does not exist in pod llama-0-g1\n"
+    assert (missing.returncode, missing.stdout, missing.stderr) == (1, "", said)
