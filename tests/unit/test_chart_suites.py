@@ -29,7 +29,7 @@ def cases() -> Iterator[Json]:
 
 
 def leaves(node: Json, path: str = "") -> Iterator[str]:
-    """The paths of everything that is no object with keys of its own."""
+    """The paths of everything that is not an object with keys of its own."""
     for name, below in node.items():
         here = f"{path}.{name}".lstrip(".")
         if isinstance(below, dict) and below:

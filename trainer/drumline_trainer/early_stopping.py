@@ -58,7 +58,7 @@ class EarlyStopping:
                 stopping.loss, stopping.step = loss, step
                 stopping.in_vain, stopping.last = in_vain, last
             case other:
-                raise CorruptCheckpointError(f"{_KEY} {str(other)[:64]!r} is no held-out loss")
+                raise CorruptCheckpointError(f"{_KEY} {str(other)[:64]!r} is not a held-out loss")
         return stopping
 
     def steps(self, steps: range) -> Iterator[int]:

@@ -90,7 +90,7 @@ def unseal(sealed: bytes, folder: Path, *, program: str, key: bytes) -> None:
     """
     header = _HEADER.match(sealed)
     if header is None:
-        raise RefusedError("it is no file of compiled kernels")
+        raise RefusedError("it is not a file of compiled kernels")
     body = memoryview(sealed)[_HEADER_BYTES:]
     # The signature is checked before the zip is parsed: pickles and libraries execute code.
     if not verify(key, header[1].decode(), program.encode(), body):

@@ -50,7 +50,7 @@ class LossScale:
             case {"value": float() | None as value, "steady": int(steady), "skipped": int(skipped)}:
                 pass
             case _:
-                raise ValueError(f"{state!r} is no loss scale")
+                raise ValueError(f"{state!r} is not a loss scale")
         # A change of precision keeps the number of skipped steps but not the scale.
         if config.precision is not Precision.FP16:
             return cls(skipped=skipped, allowance=config.optimizer.max_skipped_steps)

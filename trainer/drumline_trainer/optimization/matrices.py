@@ -107,7 +107,9 @@ def matrices_of(slices: Sequence[TensorSlice], world: World) -> list[Matrices]:
     # Phase 2: a matrix that is still cut has a layout without the ranks that hold the rest.
     for part, box in zip(slices, boxes, strict=True):
         if part.box.elements and box.shape[-2:] != part.shape[-2:]:
-            raise ValueError(f"{part.name}: {box} of a weight of shape {part.shape} is no matrix")
+            raise ValueError(
+                f"{part.name}: {box} of a weight of shape {part.shape} is not a matrix"
+            )
     return [
         Matrices(slice=part, gathers=tuple(steps), box=box)
         for part, steps, box in zip(slices, gathers, boxes, strict=True)

@@ -109,7 +109,7 @@ BAD: dict[str, Callable[[dict[str, Any]], Any]] = {
     "two digests": lambda r: digests(r).update(sha256="a" * 64),
     "no size": lambda r: r["files"]["rank-0.safetensors"].pop("bytes"),
     "a negative size": lambda r: r["files"]["rank-0.safetensors"].update(bytes=-1),
-    "a file that is no object": lambda r: r["files"].update({"rank-0.safetensors": 3}),
+    "a file that is not an object": lambda r: r["files"].update({"rank-0.safetensors": 3}),
     "an unknown type": lambda r: r["tensors"]["model.w"].update(dtype="O"),
     "a type that is a list": lambda r: r["tensors"]["model.w"].update(dtype=["F32"]),
     "a shard of an unlisted file": lambda r: shard(r).update(file="rank-9.safetensors"),
@@ -140,7 +140,7 @@ def tiling(raw: dict[str, Any]) -> dict[str, Any]:
 BAD_TILINGS: dict[str, Callable[[dict[str, Any]], Any]] = {
     "no tilings": lambda r: r.pop("tilings"),
     "tilings in an object": lambda r: r.update(tilings={}),
-    "a tiling that is no object": lambda r: r.update(tilings=[3]),
+    "a tiling that is not an object": lambda r: r.update(tilings=[3]),
     "a tensor without a tiling": lambda r: r["tensors"]["model.w"].pop("tiling"),
     "a tiling that is not there": lambda r: r["tensors"]["model.w"].update(tiling=1),
     "a tiling that is a truth": lambda r: r["tensors"]["model.w"].update(tiling=True),

@@ -76,7 +76,7 @@ CHANGES: dict[str, Callable[[bytes], bytes]] = {
     "cut off in the signature": lambda sealed: sealed[:40],
     "longer": lambda sealed: sealed + b"\0",
     "another title": lambda sealed: b"x" + sealed,
-    "signature that is no text": lambda sealed: sealed[:28] + b"\xff" * 64 + sealed[92:],
+    "signature that is not text": lambda sealed: sealed[:28] + b"\xff" * 64 + sealed[92:],
     "nothing": lambda _: b"",
 }
 

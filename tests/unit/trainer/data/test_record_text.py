@@ -210,7 +210,7 @@ def test_what_cannot_be_read_says_why(
     bare = write_chat_model(tmp_path / "bare", template=None)
     assert "has no chat template, as base models have none" in refused(source, bare)
     source.write_text('{"messages": [1]}\n')
-    assert "message 1 is no object" in refused(source, model)
+    assert "message 1 is not an object" in refused(source, model)
     source.write_text('{"messages": }\n')
     assert not missing(refused(source, model), "byte 0", "JSON")
     source.write_text("[1]\n")

@@ -135,23 +135,23 @@ def variables_of(record: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the record's own `chat_template_kwargs`. Raises ValueError."""
     known = decoded(record.get("chat_template_kwargs") or {}, "chat_template_kwargs")
     if not isinstance(known, dict):
-        raise ValueError("'chat_template_kwargs' is no object")  # noqa: TRY004 - a defect of data
+        raise ValueError("'chat_template_kwargs' is not an object")  # noqa: TRY004 - a defect of data
     return cast("dict[str, Any]", known)
 
 
 def _objects(value: Any, name: str) -> list[Any]:
     raw = decoded(value, name)
     if not isinstance(raw, list):
-        raise ValueError(f"{name!r} is no list")  # noqa: TRY004 - a defect of data
+        raise ValueError(f"{name!r} is not a list")  # noqa: TRY004 - a defect of data
     known = [decoded(each, name) for each in cast("list[Any]", raw)]
     if not all(isinstance(each, dict) for each in known):
-        raise ValueError(f"an entry of {name!r} is no object")
+        raise ValueError(f"an entry of {name!r} is not an object")
     return known
 
 
 def _turn(raw: Any, number: int, words: frozenset[str]) -> Turn:
     if not isinstance(raw, dict):
-        raise ValueError(f"message {number + 1} is no object")  # noqa: TRY004 - a defect of data
+        raise ValueError(f"message {number + 1} is not an object")  # noqa: TRY004 - a defect of data
     given = cast("dict[str, Any]", raw)
     message = {name: value for name, value in given.items() if value is not None}
     try:
@@ -211,7 +211,7 @@ def _checked(message: dict[str, Any], words: frozenset[str]) -> Turn:
         kept["content"] = ""
     for name in ("name", "tool_call_id"):
         if not isinstance(kept.get(name, ""), str):
-            raise ValueError(f"{name!r} is no text")  # noqa: TRY004 - a defect of data
+            raise ValueError(f"{name!r} is not text")  # noqa: TRY004 - a defect of data
     reasoning = next((kept[name] for name in _REASONING if name in kept), None)
     if reasoning is not None:  # as transformers does: templates read one of two names
         kept = {"thinking": reasoning, **kept, "reasoning_content": reasoning}
@@ -262,7 +262,7 @@ def _call(call: Mapping[str, Any]) -> dict[str, Any]:
     if "function" in known:
         function = decoded(known["function"], "function")
         if not isinstance(function, dict):
-            raise ValueError("the function of a call is no object")
+            raise ValueError("the function of a call is not an object")
         known["function"] = _call(cast("dict[str, Any]", function))
     if "arguments" in known:
         arguments = decoded(known["arguments"] or {}, "arguments")
@@ -297,7 +297,7 @@ def _part(part: Any) -> str:
             f"a part of 'content' has the unknown field {', '.join(map(repr, unknown))}"
         )
     if not isinstance(text, str):
-        raise ValueError("the 'text' of a part of 'content' is no text")  # noqa: TRY004 - a defect of data
+        raise ValueError("the 'text' of a part of 'content' is not text")  # noqa: TRY004 - a defect of data
     return text
 
 

@@ -255,7 +255,7 @@ def weight_files(folder: AnyPath) -> list[str]:
         return [_WEIGHTS_FILE]
     for name in names:
         if Path(name).name != name or not name.endswith(".safetensors"):
-            raise HuggingFaceError(f"{folder / _INDEX_FILE}: {name!r} is no file of the folder")
+            raise HuggingFaceError(f"{folder / _INDEX_FILE}: {name!r} is not a file of the folder")
     return names
 
 

@@ -130,7 +130,8 @@ def description(config: ModelConfig) -> Any:
         raise ConfigError(f"config.json: transformers refuses it: {_line(error)}") from error
     if type(described) not in library.MODEL_FOR_CAUSAL_LM_MAPPING:
         raise ConfigError(
-            f"model_type: {kind} is no causal language model in transformers {library.__version__}"
+            f"model_type: {kind} is not a causal language model in transformers"
+            f" {library.__version__}"
         )
     described.use_cache = False
     return described

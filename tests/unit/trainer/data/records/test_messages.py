@@ -142,8 +142,8 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "flags that contradict": ([{**ANSWER, "weight": 0, "train": True}], "contradict"),
     "a user's message to learn": ([{**USER, "train": True}], "'train' asks to learn .*'user'"),
     "no role": ([{"content": "a"}], "neither a 'role' nor a 'from'"),
-    "a nested list": ([[USER]], "message 1 is no object"),
-    "a null": ([None], "message 1 is no object"),
+    "a nested list": ([[USER]], "message 1 is not an object"),
+    "a null": ([None], "message 1 is not an object"),
     "an unknown speaker": (
         [{"from": "human", "value": "Two?"}, {"from": "narrator", "value": "four"}],
         "message 2: 'from' is 'narrator'",

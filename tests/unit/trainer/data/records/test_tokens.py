@@ -293,7 +293,7 @@ DAMAGED = {
         "half of a surrogate pair",
     ),
     "a null": ('{"text": null}', "neither a text"),
-    "a nested list": ('{"messages": [[{"role": "user"}]]}', "message 1 is no object"),
+    "a nested list": ('{"messages": [[{"role": "user"}]]}', "message 1 is not an object"),
     "deep nesting": (
         '{"messages": [{"role": "user", "content": "a"}], "tools": ' + "[" * 900 + "]" * 900 + "}",
         "no object",
