@@ -60,7 +60,7 @@ def test_without_patience_nothing_is_kept_or_ended() -> None:
 
 
 def test_what_was_not_saved_by_this_program_is_refused() -> None:
-    with pytest.raises(CorruptCheckpointError, match="is no held-out loss"):
+    with pytest.raises(CorruptCheckpointError, match="is not a held-out loss"):
         EarlyStopping.of(CONFIG, {"best": {"loss": "low"}})
 
 

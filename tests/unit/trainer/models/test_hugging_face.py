@@ -392,7 +392,7 @@ def test_an_index_cannot_lead_out_of_the_folder_or_to_another_format(
     index = {"weight_map": {"model.norm.weight": name}}
     (folder / "model.safetensors").unlink()
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
-    with pytest.raises(HuggingFaceError, match="is no file of the folder"):
+    with pytest.raises(HuggingFaceError, match="is not a file of the folder"):
         import_hugging_face(folder)
 
 

@@ -58,7 +58,7 @@ def test_another_precision_keeps_the_count_of_skipped_steps_and_nothing_else() -
 
 @pytest.mark.parametrize("saved", [{"value": "1"}, {"value": 1.0, "steady": None, "skipped": 0}, 7])
 def test_what_is_no_scale_is_refused(saved: object) -> None:
-    with pytest.raises(ValueError, match="is no loss scale"):
+    with pytest.raises(ValueError, match="is not a loss scale"):
         LossScale.of(FP16, {"loss_scale": saved})
 
 
