@@ -12,7 +12,7 @@ from drumline_cli.program import main
 from tests.unit.cli.manifests import AS_OF, a_manifest, a_running_status, as_yaml, moment
 
 TRAINER = {"steps": 20_000, "globalBatchSize": 256, "sequenceLength": 2048}
-ENVIRONMENT = [{"name": "LR", "value": "1e-4"}]
+ENVIRONMENT = [{"name": "LR", "value": "low"}]
 TEMPLATE = {"image": "any:1", "command": ["python", "train.py"]}
 
 
@@ -27,7 +27,7 @@ def dump(tmp_path: Path) -> str:
         a_manifest(
             name="right",
             trainer=None,
-            template={**TEMPLATE, "env": [{"name": "LR", "value": "3e-4"}]},
+            template={**TEMPLATE, "env": [{"name": "LR", "value": "high"}]},
         ),
     )
     file.write_text(as_yaml(*manifests))
@@ -60,7 +60,7 @@ def test_entries_of_a_list_are_known_by_their_names(
     dump: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     _, spec, *_ = printed(capsys, "left", "right", "-f", dump)
-    assert spec == ["template.env.LR.value", "1e-4", "3e-4"]
+    assert spec == ["template.env.LR.value", "low", "high"]
 
 
 def test_a_job_beside_itself_has_the_same_spec(

@@ -136,7 +136,7 @@ def flipped(body: bytes) -> bytes:
 
 
 DAMAGES: dict[str, Callable[[Path], object]] = {
-    "no file of compiled kernels": lambda file: file.write_bytes(b"not ours"),
+    "not a file of compiled kernels": lambda file: file.write_bytes(b"not ours"),
     "signature is not this job's": lambda file: file.write_bytes(flipped(file.read_bytes())),
     "larger than": lambda file: file.write_bytes(bytes(1000)),
     "Is a directory": lambda file: (file.unlink(), file.mkdir()),

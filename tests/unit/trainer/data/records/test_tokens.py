@@ -296,7 +296,7 @@ DAMAGED = {
     "a nested list": ('{"messages": [[{"role": "user"}]]}', "message 1 is not an object"),
     "deep nesting": (
         '{"messages": [{"role": "user", "content": "a"}], "tools": ' + "[" * 900 + "]" * 900 + "}",
-        "no object",
+        "not an object",
     ),
     "no JSON inside": ('{"messages": "[{"}', "not JSON"),
 }
