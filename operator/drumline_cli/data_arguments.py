@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import Final
 
+from drumline_cli.options import whole_number
+
 DESCRIPTION: Final = """\
 Show what a run would make of records before a GPU is asked for: the tokens of the first three
 documents and which of them are learned, how many documents and tokens there are, the longest, and
@@ -29,5 +31,8 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("--field", help="of records that are texts; default: text")
     command.add_argument("--chat-template", metavar="FILE|NAME", help="default: the model's own")
     command.add_argument(
-        "--sequence-length", type=int, metavar="N", help="count documents that are longer"
+        "--sequence-length",
+        type=whole_number(1, 100_000_000),
+        metavar="N",
+        help="count documents that are longer",
     )

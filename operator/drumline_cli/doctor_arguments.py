@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Final
 
-from drumline_cli.options import add_context, add_namespace, add_output
+from drumline_cli.options import add_context, add_namespace, add_output, whole_number
 
 DESCRIPTION: Final = """\
 Examine a cluster, before or after Drumline is installed. Reports problems that prevent jobs from
@@ -46,7 +46,7 @@ def add_arguments(doctor: argparse.ArgumentParser) -> None:
     )
     doctor.add_argument(
         "--seconds",
-        type=int,
+        type=whole_number(1, 86_400),
         default=300,
         metavar="N",
         help="timeout of each test, in seconds (default: 300)",

@@ -6,8 +6,13 @@ import argparse
 from pathlib import Path
 from typing import Any, Final
 
-from drumline_cli.options import add_output, finite_number
+from drumline_cli.options import add_output, finite_number, whole_number
 
+# Largest numbers that are planned. Layouts are the divisors of a batch, so their search ends.
+MOST_SEQUENCES: Final = 10_000_000
+MOST_TOKENS: Final = 100_000_000
+MOST_RANK: Final = 65_536
+MOST_GPUS: Final = 1_000_000
 _Group = Any
 """Result of `ArgumentParser.add_argument_group`. argparse does not name its type."""
 
@@ -56,7 +61,11 @@ def add_arguments(plan: argparse.ArgumentParser) -> None:
         help="write pictures (PNG) of layouts, memory against time and a curve to this folder",
     )
     plan.add_argument(
-        "--top", type=int, default=5, metavar="N", help="number of layouts to show (default: 5)"
+        "--top",
+        type=whole_number(1, 1000),
+        default=5,
+        metavar="N",
+        help="number of layouts to show (default: 5)",
     )
     plan.add_argument(
         "--compare",
@@ -85,16 +94,27 @@ def _add_work(group: _Group) -> None:
         help="model of a TrainingJob with model FromFolder: the folder's config.json, or a"
         " preset of the same size",
     )
-    group.add_argument("--batch", type=int, metavar="N", help="sequences per step (default: 256)")
     group.add_argument(
-        "--sequence", type=int, metavar="N", help="tokens per sequence (default: 4096)"
+        "--batch",
+        type=whole_number(1, MOST_SEQUENCES),
+        metavar="N",
+        help="sequences per step (default: 256)",
+    )
+    group.add_argument(
+        "--sequence",
+        type=whole_number(1, MOST_TOKENS),
+        metavar="N",
+        help="tokens per sequence (default: 4096)",
     )
     group.add_argument(
         "--precision", choices=("bf16", "fp16", "fp32"), help="number format (default: bf16)"
     )
     group.add_argument("--fp8", action="store_true", help="compute projections in fp8")
     group.add_argument(
-        "--lora", type=int, metavar="RANK", help="train only LoRA adapters of this rank"
+        "--lora",
+        type=whole_number(1, MOST_RANK),
+        metavar="RANK",
+        help="train only LoRA adapters of this rank",
     )
     group.add_argument(
         "--offload-optimizer", action="store_true", help="keep the optimizer's state in host memory"
@@ -142,11 +162,13 @@ def _add_cluster(group: _Group) -> None:
     )
     group.add_argument(
         "--gpus-per-node",
-        type=int,
+        type=whole_number(1, MOST_GPUS),
         metavar="N",
         help="GPUs per node (default: the job's number, or 8)",
     )
-    group.add_argument("--domain", type=int, metavar="N", help="GPUs per NVLink domain")
+    group.add_argument(
+        "--domain", type=whole_number(1, MOST_GPUS), metavar="N", help="GPUs per NVLink domain"
+    )
     group.add_argument(
         "--topology",
         choices=("fat-tree", "rail", "dragonfly"),
@@ -154,7 +176,10 @@ def _add_cluster(group: _Group) -> None:
         help="network topology (default: fat-tree)",
     )
     group.add_argument(
-        "--group", type=int, metavar="N", help="GPUs below a leaf switch, or per dragonfly group"
+        "--group",
+        type=whole_number(1, MOST_GPUS),
+        metavar="N",
+        help="GPUs below a leaf switch, or per dragonfly group",
     )
     group.add_argument(
         "--oversubscription",

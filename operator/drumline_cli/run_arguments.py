@@ -377,7 +377,9 @@ def add_logs(logs: argparse.ArgumentParser) -> None:
         action="store_true",
         help="follow the logs until the job ends; routine lines of the agent are left out",
     )
-    logs.add_argument("--rank", type=int, metavar="R", help="show only lines of this rank")
+    logs.add_argument(
+        "--rank", type=whole_number(0, 1_000_000), metavar="R", help="show only lines of this rank"
+    )
     logs.add_argument(
         "--around",
         metavar="incident",
@@ -395,7 +397,7 @@ def add_logs(logs: argparse.ArgumentParser) -> None:
     logs.add_argument(
         "--generation",
         # Replaced pods have no logs in the cluster, so this option needs an archive.
-        type=int,
+        type=whole_number(1, 2**63 - 1),
         metavar="N",
         help="show the archived logs of pods of an earlier membership of the job",
     )
@@ -469,7 +471,7 @@ def _add_claim_pod(command: argparse.ArgumentParser) -> None:
     pod.add_argument(
         # Files must belong to the user of the training pods, or a later job cannot read them.
         "--user",
-        type=int,
+        type=whole_number(0, 2**31 - 1),
         default=65_532,
         metavar="UID",
         help="UID and group of the pod (default: 65532, the UID of training pods)",
@@ -489,7 +491,12 @@ def add_export(export: argparse.ArgumentParser) -> None:
     """Add the options of `export`."""
     options.add_job(export)
     export.add_argument("target", metavar="TARGET", help="local folder, or claim:NAME/PATH")
-    export.add_argument("--step", type=int, metavar="N", help="checkpoint (default: the newest)")
+    export.add_argument(
+        "--step",
+        type=whole_number(0, 2**63 - 1),
+        metavar="N",
+        help="checkpoint (default: the newest)",
+    )
     export.add_argument(
         "--adapter", action="store_true", help="export the adapters alone, for peft"
     )
@@ -553,7 +560,7 @@ def add_forward(forward: argparse.ArgumentParser) -> None:
 def _add_inside(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--rank",
-        type=int,
+        type=whole_number(0, 1_000_000),
         metavar="R",
         help="use the pod of this rank (default: the first running pod)",
     )

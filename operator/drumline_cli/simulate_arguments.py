@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Final
 
-from drumline_cli.options import add_output, finite_number
+from drumline_cli.options import add_output, finite_number, whole_number
 
 DESCRIPTION: Final = """\
 Run a trace of jobs on a simulated cluster with the operator's own scheduler and a virtual clock.
@@ -73,13 +73,13 @@ def _add_trace(simulate: argparse.ArgumentParser) -> None:
     )
     simulate.add_argument(
         "--jobs",
-        type=int,
+        type=whole_number(1, 1_000_000),
         metavar="N",
         help="use only the first N jobs; size of a synthetic trace (default: 2000)",
     )
     simulate.add_argument(
         "--seed",
-        type=int,
+        type=whole_number(0, 2**63 - 1),
         default=1,
         help="seed of a synthetic trace, of failures and of spot reclaims (default: 1)",
     )
@@ -101,7 +101,7 @@ def _add_week(simulate: argparse.ArgumentParser) -> None:
     )
     simulate.add_argument(
         "--nodes",
-        type=int,
+        type=whole_number(1, 100_000),
         default=64,
         metavar="N",
         help="with --week: number of nodes with 8 GPUs each (default: 64)",

@@ -97,11 +97,11 @@ def cluster_for(chosen: argparse.Namespace, gpus: int, *, job: JobFile | None = 
     domain = chosen.domain if chosen.domain is not None else pool and pool.domain_gpus
     per_node = job.spec.gpus_per_node if job is not None else 8
     if chosen.gpus_per_node is not None:
-        per_node = _positive("--gpus-per-node", chosen.gpus_per_node)
+        per_node = chosen.gpus_per_node
     network = chosen.network or _NETWORK
     wiring = Wiring(topology=Topology(chosen.topology), oversubscription=chosen.oversubscription)
     if chosen.group is not None:
-        wiring = replace(wiring, group=_positive("--group", chosen.group))
+        wiring = replace(wiring, group=chosen.group)
     # A user who sets the oversubscription describes another network than the pool's.
     elif pool is not None and chosen.oversubscription == 1:
         wiring = replace(wiring_of(pool), topology=wiring.topology)
@@ -112,7 +112,7 @@ def cluster_for(chosen: argparse.Namespace, gpus: int, *, job: JobFile | None = 
         network=link_of(pool) if pool and not chosen.network else named_link(network),
         inside=None if chosen.inside is None else named_link(chosen.inside, field_name="--inside"),
         gpus_per_node=per_node,
-        domain=None if domain is None else _positive("--domain", domain),
+        domain=domain,
         wiring=wiring,
     )
 
@@ -193,13 +193,13 @@ def _overridden(chosen: argparse.Namespace, config: TrainerConfig) -> TrainerCon
         memory = MemoryConfig(recompute=memory.recompute, offload_optimizer=Offload.CPU)
     data = config.data
     if chosen.sequence is not None:
-        data = replace(data, sequence_length=_positive("--sequence", chosen.sequence))
+        data = replace(data, sequence_length=chosen.sequence)
     batch = config.global_batch_size
     if chosen.batch is not None:
-        batch = _positive("--batch", chosen.batch)
+        batch = chosen.batch
     lora = config.lora
     if chosen.lora is not None:
-        lora = LoraConfig(rank=_positive("--lora", chosen.lora))
+        lora = LoraConfig(rank=chosen.lora)
     return replace(
         config,
         data=data,
@@ -303,9 +303,3 @@ def _member(kind: Any, name: str, values: Mapping[str, str]) -> Any:
     if values[name] not in legal:
         raise ConfigError(unknown(f"--compare {name}", values[name], legal))
     return kind(values[name])
-
-
-def _positive(name: str, value: int) -> int:
-    if value < 1:
-        raise ConfigError(f"{name} must be at least 1, got {value}")
-    return value

@@ -100,6 +100,24 @@ def test_help_lists_every_command_once_in_groups(capsys: pytest.CaptureFixture[s
     assert not missing(shown, "drumline COMMAND", *(f"{name} " for name in grouped))
 
 
+def test_whole_numbers_have_bounds(capsys: pytest.CaptureFixture[str]) -> None:
+    """A job of `run` has its own bounds, which its spec states."""
+    unbounded = {
+        f"{each.name} {action.option_strings[-1]}"
+        for each in commands(parser("drumline"))
+        for action in each.parser._actions
+        if action.type is int
+    }
+    jobs = {"run --nodes", "run --gpus", "run --max-parallel", "shell --gpus"}
+    assert unbounded == jobs
+    for option in ("--batch=-4", "--top=0", f"--lora={10**20}", f"--gpus-per-node={10**20}"):
+        with pytest.raises(SystemExit) as ended:
+            main(["plan", "llama-8b", option])
+        assert ended.value.code == CommandExit.BAD_INPUT
+        name, _, number = option.partition("=")
+        assert f"argument {name}: {number}: want 1 to " in capsys.readouterr().err
+
+
 def test_every_command_documents_its_exit_codes() -> None:
     for each in commands(parser("drumline")):
         epilog = each.parser.epilog or ""
