@@ -92,7 +92,7 @@ def find_credentials(
         else:
             credentials = discover(environment, kubeconfig=kubeconfig)
     except NoCredentials as error:
-        raise _unusable(error, environment, kubeconfig) from None
+        raise _unusable(error, environment, kubeconfig, context) from None
     # A pod's own API server is near. Its variables are those of its program's downloads.
     if credentials.proxy is not None or credentials.is_of_pod:
         return credentials
@@ -103,7 +103,10 @@ def find_credentials(
 
 
 def _unusable(
-    error: NoCredentials, environment: Mapping[str, str], kubeconfig: Path | None
+    error: NoCredentials,
+    environment: Mapping[str, str],
+    kubeconfig: Path | None,
+    context: str | None,
 ) -> BadInput:
     # The remedy depends on the source that failed.
     remedy = "set KUBECONFIG, or use --kubeconfig"
@@ -111,6 +114,8 @@ def _unusable(
         remedy = "correct --kubeconfig, or set KUBECONFIG"
     elif environment.get("KUBECONFIG"):
         remedy = "correct KUBECONFIG, or use --kubeconfig"
+    if context is not None:
+        remedy = f"correct --context, or {remedy}"
     return BadInput(f"no usable kubeconfig: {plain(str(error))}; {remedy}")
 
 

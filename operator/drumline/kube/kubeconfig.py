@@ -46,6 +46,8 @@ _USER: Final = frozenset(
 )
 _CONTEXT: Final = frozenset(("cluster", "user", "namespace", "extensions"))
 # A kubeconfig has a few KB. The bound keeps a wrong path from filling the memory.
+_MOST_NAMES: Final = 8
+"""Names of entries in a message."""
 _MOST_BYTES: Final = 4 * 2**20
 
 
@@ -179,7 +181,11 @@ def entries(path: Path | None, *, context: str | None) -> ContextEntries:
             inside = _named(document.get(section), entry, field)
             if inside is not None:
                 return file, inside
-        raise KubeconfigError(f"{section} has no entry {entry!r}, or several")
+        entries = (each for _, document in documents for each in _typed(document.get(section)))
+        names = sorted({name for each in entries if isinstance(name := each.get("name"), str)})
+        more = ", ..." if len(names) > _MOST_NAMES else ""
+        known = f"; there are {', '.join(names[:_MOST_NAMES])}{more}" if names else ""
+        raise KubeconfigError(f"{section} has no entry {entry!r}, or several{known}")
 
     _, chosen = named("contexts", name, "context")
     _, cluster = named("clusters", chosen.get("cluster"), "cluster")
@@ -246,13 +252,16 @@ def _read(file: Path) -> Json:
     return cast("Json", loaded)
 
 
+def _typed(entries: Any) -> list[Json]:
+    """Return the entries of a section that are objects."""
+    listed = cast("list[Any]", entries) if isinstance(entries, list) else []
+    return [cast("Json", each) for each in listed if isinstance(each, dict)]
+
+
 def _named(entries: Any, name: Any, field: str) -> Json | None:
     """Return the only entry of this name, or None."""
-    if not isinstance(entries, list):
-        return None
-    typed = [cast("Json", each) for each in cast("list[Any]", entries) if isinstance(each, dict)]
     # Two entries of one name are ambiguous. The caller then uses the kubernetes package.
-    inside: list[Any] = [each.get(field) for each in typed if each.get("name") == name]
+    inside: list[Any] = [each.get(field) for each in _typed(entries) if each.get("name") == name]
     if len(inside) != 1 or not isinstance(inside[0], dict):
         return None
     return cast("Json", inside[0])

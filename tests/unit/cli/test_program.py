@@ -263,3 +263,10 @@ def test_a_notifier_whose_configuration_is_a_pipe_does_not_wait_for_it(tmp_path:
     done = drumline("notifier", environment={"DRUMLINE_NOTIFICATIONS": str(channels)})
     assert done.returncode == 2
     assert "not a regular file" in done.stderr
+
+
+def test_a_wrong_context_is_named_with_the_others(tmp_path: Path) -> None:
+    config = str(kubeconfig(tmp_path, "http://127.0.0.1:9"))
+    done = drumline("list", "--kubeconfig", config, "--context", "there")
+    assert "contexts has no entry 'there', or several; there are " in done.stderr
+    assert "; correct --context, or correct --kubeconfig" in done.stderr

@@ -240,6 +240,10 @@ BOMB = "a: &a [1,1,1,1,1,1,1,1,1]\n" + "".join(
         ("contexts: 5", "current-context"),
         ("current-context: [a]", "current-context"),
         ("current-context: a\ncontexts: [null]", "contexts has no entry 'a'"),
+        (
+            "current-context: a\ncontexts: [{name: c}, {name: b}, 5]",
+            "contexts has no entry 'a', or several; there are b, c$",
+        ),
     ],
 )
 def test_what_is_no_kubeconfig_says_so(tmp_path: Path, text: str, said: str) -> None:
