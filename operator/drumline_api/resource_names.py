@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from decimal import Decimal
 from typing import Final
 
 KNOWN: Final = (
@@ -15,6 +16,8 @@ GPU: Final = (
     "key.contains('gpu') || key.startsWith('nvidia.com/mig-') || key.startsWith('habana.ai/')"
 )
 """CEL over `key`: a GPU, a GPU partition, or a Gaudi."""
+LEAST_MEMORY: Final = "1Mi"
+"""Less memory lacks its unit: 64 is 64 bytes, and no container starts with them."""
 GPU_TAINTS: Final = ("nvidia.com/gpu", "amd.com/gpu", "habana.ai/gaudi")
 """Taint keys that keep other pods off GPU nodes. Every job tolerates them, with any effect. They
 equal the resource names, as with the admission plugin ExtendedResourceToleration."""
@@ -25,8 +28,35 @@ NETWORK_DEVICES: Final = (
 """Prefixes of devices that are not accelerators. Jobs may request them in every pool. All other
 devices of a pool's nodes are rejected unless its `auxiliaryResources` name them, because a vendor
 may offer the same chips under several names (aws.amazon.com/neuroncore and neurondevice)."""
+_BYTES: Final = {
+    "": Decimal(1),
+    "m": Decimal("0.001"),
+    **{unit: Decimal(1000**power) for power, unit in enumerate("kMGTP", 1)},
+    **{f"{unit}i": Decimal(1024**power) for power, unit in enumerate("KMGTP", 1)},
+}
+"""Bytes of each unit of a quantity."""
 _COMPUTE: Final = frozenset({"cpu", "memory", "ephemeral-storage"})
 _OF_KUBERNETES: Final = re.compile(r"^([^/]*[.])?kubernetes[.]io/")
+
+
+def has_too_little_memory(resources: str) -> str:
+    """Return CEL that is true for resources with less than `LEAST_MEMORY`.
+
+    Args:
+        resources: CEL of the resources of a pod.
+    """
+    amount = f"quantity(string({resources}['memory']))"
+    return f"'memory' in {resources} && {amount}.isLessThan(quantity('{LEAST_MEMORY}'))"
+
+
+def lacks_memory(resources: Mapping[str, str]) -> bool:
+    """Evaluate `has_too_little_memory` in Python."""
+    return "memory" in resources and _bytes(resources["memory"]) < _bytes(LEAST_MEMORY)
+
+
+def _bytes(quantity: str) -> Decimal:
+    number = quantity.rstrip("mkKMGTPi")
+    return Decimal(number) * _BYTES[quantity.removeprefix(number)]
 
 
 def is_gpu(resource: str) -> bool:

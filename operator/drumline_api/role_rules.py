@@ -5,7 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from drumline_api.base import Rule
-from drumline_api.resource_names import GPU, KNOWN, is_gpu, is_known, is_more_than_nothing
+from drumline_api.resource_names import (
+    GPU,
+    KNOWN,
+    LEAST_MEMORY,
+    has_too_little_memory,
+    is_gpu,
+    is_known,
+    is_more_than_nothing,
+    lacks_memory,
+)
 from drumline_contract import CODE_FOLDER
 
 # The model has these rules as its own: for its type alone it is named here.
@@ -79,6 +88,13 @@ ROLE_RULES: Final = (
         message="roles: resources must be cpu, memory, ephemeral-storage, hugepages-<size> or"
         " devices named domain/name, each more than 0; request GPUs with gpusPerNode of"
         " the role",
+        field_path=".roles",
+    ),
+    Rule(
+        rule="!has(self.roles) || self.roles.all(role, !has(role.resources)"
+        f" || !({has_too_little_memory('role.resources')}))",
+        holds=lambda spec: not any(lacks_memory(role.resources or {}) for role in spec.roles or ()),
+        message=f"roles: memory must be at least {LEAST_MEMORY}; add its unit, such as 64Gi",
         field_path=".roles",
     ),
 )

@@ -7,10 +7,9 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 from drumline_api.base import CONTAINER_NAME, ApiModel, Name, Quantity, Rule, keyed_by
+from drumline_api.resource_names import LEAST_MEMORY
 from drumline_api.variables import EnvFromSource, EnvVar
 from drumline_api.volumes import VolumeMount
-
-_MORE_THAN_NOTHING = "quantity(string(self.{0})).isGreaterThan(quantity('0'))"
 
 
 class SidecarResources(ApiModel):
@@ -21,13 +20,18 @@ class SidecarResources(ApiModel):
     memory: Quantity | None = None
     """Memory request and limit. Default: a request of 128Mi without a limit."""
 
-    rules: ClassVar[tuple[Rule, ...]] = tuple(
+    rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
-            rule=f"!has(self.{name}) || {_MORE_THAN_NOTHING.format(name)}",
-            message=f"{name} must be greater than 0; remove it or raise it",
-            field_path=f".{name}",
-        )
-        for name in ("cpu", "memory")
+            rule="!has(self.cpu) || quantity(string(self.cpu)).isGreaterThan(quantity('0'))",
+            message="cpu must be greater than 0; remove it or raise it",
+            field_path=".cpu",
+        ),
+        Rule(
+            rule="!has(self.memory)"
+            f" || !quantity(string(self.memory)).isLessThan(quantity('{LEAST_MEMORY}'))",
+            message=f"memory must be at least {LEAST_MEMORY}; add its unit, such as 128Mi",
+            field_path=".memory",
+        ),
     )
 
 

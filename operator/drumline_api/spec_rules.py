@@ -14,7 +14,16 @@ from typing import TYPE_CHECKING, Final
 
 from drumline_api.base import Rule, name_rule
 from drumline_api.load import ApiError
-from drumline_api.resource_names import GPU, KNOWN, is_gpu, is_known, is_more_than_nothing
+from drumline_api.resource_names import (
+    GPU,
+    KNOWN,
+    LEAST_MEMORY,
+    has_too_little_memory,
+    is_gpu,
+    is_known,
+    is_more_than_nothing,
+    lacks_memory,
+)
 from drumline_api.role_rules import ROLE_RULES
 
 # The model has these rules as its own: for its type alone it is named here.
@@ -299,6 +308,12 @@ RULES_OF_THE_SPEC: Final = (
         " quantity(string(self.resources[key])).isGreaterThan(quantity('0')))",
         holds=lambda spec: all(map(is_more_than_nothing, (spec.resources or {}).values())),
         message="resources: every amount must be greater than 0; remove the entry or raise it",
+        field_path=".resources",
+    ),
+    _rule(
+        f"!has(self.resources) || !({has_too_little_memory('self.resources')})",
+        holds=lambda spec: not lacks_memory(spec.resources or {}),
+        message=f"resources: memory must be at least {LEAST_MEMORY}; add its unit, such as 64Gi",
         field_path=".resources",
     ),
     # Rules of roles live in their own module, and are part of the same policy.

@@ -8,6 +8,7 @@ from typing import Final, get_args
 
 from drumline.kube.quantity import is_quantity, units
 from drumline_api.after import AfterSpec
+from drumline_api.resource_names import LEAST_MEMORY
 from drumline_cli.errors import BadInput
 from drumline_cli.run.code_from import CodeFrom, code_from
 from drumline_cli.run.manifests import RunRequest, job_stem, launch_of
@@ -23,8 +24,6 @@ from drumline_contract import (
     is_module_name,
 )
 
-_LEAST_MEMORY: Final = 2**20
-"""Bytes of memory below which a unit is missing."""
 _CONDITIONS: Final = get_args(AfterSpec.model_fields["condition"].annotation)
 
 
@@ -193,7 +192,7 @@ def resources_of(text: str) -> tuple[tuple[str, str], ...]:
     resources = pairs(given, option="--resources", form="cpu=8,memory=64Gi")
     for name, amount in resources:
         # `64` is 64 bytes and `64m` is less: no container starts with them.
-        if name == "memory" and is_quantity(amount) and units(amount) < _LEAST_MEMORY:
+        if name == "memory" and is_quantity(amount) and units(amount) < units(LEAST_MEMORY):
             number = amount.rstrip("mkKiM")
             raise BadInput(
                 f"--resources memory={amount} is {units(amount)} bytes; write"

@@ -39,7 +39,7 @@ def test_the_api_server_accepts_every_object(helm: Helm, kubectl: Kubectl, names
     assert (
         len(accepted)
         == len([manifest for manifest in yaml.safe_load_all(rendered) if manifest])
-        == 27
+        == 29
     )
     # of `helm test`; its pod is refused where its account is not there yet
     tests = [each for each in yaml.safe_load_all(helm(*template)) if each and _is_hook(each)]

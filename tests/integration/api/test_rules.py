@@ -18,6 +18,7 @@ SPECS: Final = 180
 RESOURCES: Final = (
     *({"cpu": 4}, {"memory": "1.5Gi"}, {"hugepages-2Mi": "1Gi"}, {"rdma/hca": 1}),
     *({"cpu": "0.0"}, {"memory": "0Gi", "cpu": "0.5m"}, {"ram": 1}, {"pods": 1}),
+    *({"memory": 64}, {"memory": "1048575"}, {"memory": "1.048576M"}, {"memory": "1024Ki"}),
     *({"kubernetes.io/x": 1}, {"a.kubernetes.io/x": 1}, {"akubernetes.io/x": 1}),
     *({"nvidia.com/mig-1g.5gb": 1}, {"example.com/gpu": 1}, {"nvidia.com/hostdev": 1}),
 )
