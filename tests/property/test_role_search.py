@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 from random import Random
 
 import pytest
@@ -21,6 +22,7 @@ from drumline_scheduler.placement.bin_selection import (
 )
 from drumline_scheduler.placement.eligibility import node_filter_of
 from drumline_scheduler.placement.frontier import MOST_PAIRS, RoleMix
+from drumline_scheduler.placement.role_placement import bounds_of_shares
 from drumline_scheduler.placement.slicing import NO_ROOM
 from drumline_scheduler.placement.slots import PodShape
 from drumline_scheduler.work import Work
@@ -102,6 +104,20 @@ def test_bins_are_chosen_as_from_a_table_of_all_options(
         most = len(given_bins)
         free = cheapest(mix=mix, bins=given_bins, target=target, most=most)
         assert free == role_oracle.cheapest(mix=oracle, bins=given_bins, target=target, most=most)
+
+
+@PROPERTY
+@given(st.lists(st.integers(0, 4), min_size=1, max_size=5), st.data())
+def test_shares_are_bounded_by_the_most_even_ones(rooms: list[int], data: st.DataObject) -> None:
+    pods = data.draw(st.integers(1, max(1, sum(rooms))))
+    shares = [each for each in product(*(range(room + 1) for room in rooms)) if sum(each) == pods]
+    if not shares:
+        return
+    used = [[share for share in each if share] for each in shares]
+    count = min(map(len, used))
+    used = [each for each in used if len(each) == count]
+    bounds = bounds_of_shares(rooms, count=count, pods=pods)
+    assert bounds == (max(map(min, used)), min(map(max, used)))
 
 
 def _holds(mix: RoleMix, choices: Sequence[BinChoice], *, target: int) -> int:

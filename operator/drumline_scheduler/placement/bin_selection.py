@@ -11,7 +11,7 @@ many pods, but may use more bins. O(bins x combinations).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -26,6 +26,8 @@ MOST_STEPS: Final = 1 << 21
 """Largest number of sums that are compared for one table."""
 _FEW: Final = 8
 """Number of bins that are tried first. It is mostly enough, and the table stays small."""
+_MORE: Final = 2
+"""Bins that are tried first beside those that main pods alone need."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,8 +79,12 @@ def fewest(*, mix: RoleMix, bins: Sequence[Bin], target: int, pods: int) -> list
         target: index of the combination of role pods.
         pods: number of main pods.
     """
+    least = _least(bins, pods=pods)
+    if least > len(bins):
+        return None
     # Try a small table first, then one over all bins. `dict.fromkeys` drops the repeated size.
-    for most in dict.fromkeys((min(_FEW, len(bins)), len(bins))):
+    small = min(max(_FEW, least + _MORE), len(bins))
+    for most in dict.fromkeys((small, len(bins))):
         if steps_of(mix=mix, bins=bins, most=most) > MOST_STEPS:
             return divided(mix=mix, bins=bins, target=target, pods=pods)
         table = _Table(mix=mix, bins=bins, most=most)
@@ -86,6 +92,22 @@ def fewest(*, mix: RoleMix, bins: Sequence[Bin], target: int, pods: int) -> list
         if enough.size:
             return table.walk_back(count=int(enough[0]), target=target)
     return None
+
+
+def _least(bins: Sequence[Bin], *, pods: int) -> int:
+    """Return a number of bins below which they do not hold the main pods."""
+    # Bins with the same options share the search.
+    most_of: dict[int, int] = {}
+    for bin_ in bins:
+        if id(bin_.options) not in most_of:
+            most_of[id(bin_.options)] = max((each.room for each in bin_.options), default=0)
+    rooms = sorted((most_of[id(bin_.options)] for bin_ in bins), reverse=True)
+    held = 0
+    for number, room in enumerate(rooms):
+        if held >= pods:
+            return number
+        held += room
+    return len(bins) if held >= pods else len(bins) + 1
 
 
 def fewest_used(*, mix: RoleMix, bins: Sequence[Bin], target: int, pods: int, most: int) -> int:
@@ -214,27 +236,40 @@ class _Table:
         """Table by bin, without this bin and the bins behind it."""
         self.holds = np.full((most + 1, len(mix.combinations)), NEVER, dtype=np.int64)
         self.holds[0, 0] = 0
+        # Bins with the same options share what is computed of them.
+        rooms: dict[int, list[tuple[int, Counts]]] = {}
         for bin_ in bins:
-            self._add(bin_)
+            key = id(bin_.options)
+            if key not in rooms:
+                rooms[key] = list(self._rooms(bin_))
+            self._before.append(self.holds)
+            self.holds = self._with(rooms[key])
 
-    def _add(self, bin_: Bin) -> None:
-        before, after = self.holds, self.holds
-        first, second, begins = self._mix.sums
-        # Options that count as used move one row down in the table, the others stay in their row.
+    def _rooms(self, bin_: Bin) -> Iterator[tuple[int, Counts]]:
+        """Yield what a bin can hold by pair of combinations, for options that do not count or do.
+
+        Each comes with the rows by which these options move down in the table.
+        """
+        first, _, _ = self._mix.sums
         for counts in (False, True):
             options = [option for option in bin_.options if option.counts is counts]
-            if not options:
-                continue
-            step = int(counts)
-            rooms = np.full(before.shape[1], NEVER, dtype=np.int64)
-            rooms[[option.roles for option in options]] = [option.room for option in options]
-            sums = before[: len(before) - step, second] + rooms[first]
-            best = np.full_like(before, NEVER)
-            best[step:] = np.maximum.reduceat(sums, begins, axis=1)
+            if options:
+                rooms = np.full(self.holds.shape[1], NEVER, dtype=np.int64)
+                rooms[[option.roles for option in options]] = [option.room for option in options]
+                yield int(counts), rooms[first]
+
+    def _with(self, rooms: Iterable[tuple[int, Counts]]) -> Counts:
+        """Return the table with one more bin."""
+        before, after = self.holds, self.holds.copy()
+        _, second, begins = self._mix.sums
+        sums = before.take(second, axis=1)
+        for step, room in rooms:
+            rows = len(before) - step
+            best = np.maximum.reduceat(sums[:rows] + room, begins, axis=1)
             # A strict comparison keeps the earlier bins where a later one is only as good.
-            after = np.where(best > np.maximum(after, NEVER // 2), best, after)
-        self._before.append(before)
-        self.holds = after
+            better = best > np.maximum(after[step:], NEVER // 2)
+            np.copyto(after[step:], best, where=better)
+        return after
 
     def walk_back(self, *, count: int, target: int) -> list[BinChoice]:
         """Return the bins of the best solution for an entry of the table."""

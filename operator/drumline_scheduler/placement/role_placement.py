@@ -128,8 +128,11 @@ class RolePlacer:
             used = fewest_used(mix=mix, bins=parts, target=target, pods=pods, most=count)
             return used == count
 
-        low = _last(range(1, need // count + 1), lambda n: suffices(n, need), tries=tries)
-        high = need - _last(range(need - low + 1), lambda n: suffices(low, need - n), tries=tries)
+        rooms = [max((each.room for each in part.options), default=0) // unit for part in widest]
+        least, most_even = bounds_of_shares(rooms, count=count, pods=need)
+        low = _last(range(1, least + 1), lambda n: suffices(n, need), tries=tries)
+        over_even = range(need - most_even + 1)
+        high = need - _last(over_even, lambda n: suffices(low, need - n), tries=tries)
         # 3. Give each domain the smallest share, and distribute the
         # remaining pods up to the largest.
         left = pods - count * low * unit
@@ -257,6 +260,24 @@ class Tries:
     left: int
 
 
+def bounds_of_shares(rooms: Sequence[int], *, count: int, pods: int) -> tuple[int, int]:
+    """Return the largest smallest share and the smallest largest share, if no role pods took room.
+
+    Args:
+        rooms: main pods that fit into each domain.
+        count: number of domains that get a share.
+        pods: main pods of all shares.
+    """
+    roomy = sorted(rooms, reverse=True)[:count]
+    left = pods
+    for domains, room in zip(range(count, 0, -1), reversed(roomy), strict=True):
+        share = -(-left // domains)
+        if room >= share:
+            return min(roomy[-1], pods // count), share
+        left -= room
+    return min(roomy[-1], pods // count), pods
+
+
 def _last(numbers: Sequence[int], holds: Callable[[int], bool], *, tries: Tries) -> int:
     """Return the last number of the prefix for which `holds` is true; at worst the first number.
 
@@ -265,9 +286,13 @@ def _last(numbers: Sequence[int], holds: Callable[[int], bool], *, tries: Tries)
         holds: whether a number belongs to the prefix. It does not need to hold for the first one.
         tries: calls of `holds` that are left. Without any, an earlier number is returned.
     """
-    low, high = 0, len(numbers) - 1
+    low, high, step = 0, len(numbers) - 1, 0
     while low < high and tries.left:
         tries.left -= 1
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if holds(numbers[middle]) else (low, middle - 1)
+        # The last numbers are the likely ones. Steps back double, up to half of what is left.
+        middle = max(high - step, (low + high + 1) // 2)
+        if holds(numbers[middle]):
+            low, step = middle, 1
+        else:
+            high, step = middle - 1, 2 * step + 1
     return numbers[low]

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
+import pytest
+
 from drumline_scheduler import BlockReason, CycleInput, Node, Policy, Role, decide
+from drumline_scheduler.placement import role_placement
+from drumline_scheduler.placement.bin_selection import fewest_used
 from drumline_scheduler.work import Work
 from tests.property.invariants import violations
 from tests.texts import missing
@@ -92,6 +97,25 @@ def test_even_shares_beside_many_role_pods_take_a_bounded_number_of_steps() -> N
     assert violations(snapshot=given.snapshot, pending=[gang_a], decisions=decisions) == ()
     assert decisions.placed
     assert work.steps < 10_000_000
+
+
+def test_the_most_even_shares_are_tried_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A search between one pod and all of them took thirteen tables."""
+    tables: list[int] = []
+
+    def counted(**question: Any) -> int:
+        tables.append(question["most"])
+        return fewest_used(**question)
+
+    monkeypatch.setattr(role_placement, "fewest_used", counted)
+    nodes = [node(f"n{i:03}", f"r{i // 4:02}", gpus=8) for i in range(160)]
+    roles = (Role(name="launcher", pods=1, per_pod=pod(0)),)
+    (placed,) = run(
+        cluster(*nodes), gang("a", nodes=500, gpus=2, roles=roles, balanced_level="rack")
+    ).placed
+    in_rack = Counter(int(name[1:]) // 4 for name in placed.assignment[1:])
+    assert sorted(set(in_rack.values())) == [15, 16]
+    assert tables == [32, 32]
 
 
 def test_the_table_of_role_pods_and_nodes_compares_a_bounded_number_of_sums() -> None:
