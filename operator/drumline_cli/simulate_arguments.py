@@ -101,7 +101,7 @@ def _add_week(simulate: argparse.ArgumentParser) -> None:
     )
     simulate.add_argument(
         "--nodes",
-        type=whole_number(1, 100_000),
+        type=int,
         default=64,
         metavar="N",
         help="with --week: number of nodes with 8 GPUs each (default: 64)",

@@ -43,8 +43,6 @@ def run(chosen: argparse.Namespace, _environment: Mapping[str, str]) -> Output:
     # Scoring reads measured rows, and needs none of the other options.
     if chosen.score is not None:
         return _score(chosen)
-    if chosen.top < 1:
-        raise BadInput(f"--top must be at least 1, got {chosen.top}")
     # `nan` fails the comparison too, so it is rejected here.
     for name in ("tokens", "price", "within"):
         value = getattr(chosen, name)

@@ -65,8 +65,6 @@ def _check(chosen: argparse.Namespace) -> None:
         raise BadInput(f"--days must be above 0 and at most {_LONGEST_DAYS}, got {chosen.days:g}")
     if not _FEWEST_NODES <= chosen.nodes <= _MOST_NODES:
         raise BadInput(f"--nodes must be {_FEWEST_NODES} to {_MOST_NODES:,}, got {chosen.nodes}")
-    if chosen.jobs is not None and chosen.jobs < 1:
-        raise BadInput(f"--jobs must be at least 1, got {chosen.jobs}")
     if not 0 < chosen.load < float("inf"):
         raise BadInput(f"--load must be above 0, got {chosen.load:g}")
     if chosen.starts is not None and not chosen.starts > 0:

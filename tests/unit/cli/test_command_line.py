@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
 
 from drumline_cli.arguments import parser
@@ -101,7 +103,7 @@ def test_help_lists_every_command_once_in_groups(capsys: pytest.CaptureFixture[s
 
 
 def test_whole_numbers_have_bounds(capsys: pytest.CaptureFixture[str]) -> None:
-    """A job of `run` has its own bounds, which its spec states."""
+    """A job of `run` and the nodes of a week have bounds of their own."""
     unbounded = {
         f"{each.name} {action.option_strings[-1]}"
         for each in commands(parser("drumline"))
@@ -109,10 +111,12 @@ def test_whole_numbers_have_bounds(capsys: pytest.CaptureFixture[str]) -> None:
         if action.type is int
     }
     jobs = {"run --nodes", "run --gpus", "run --max-parallel", "shell --gpus"}
-    assert unbounded == jobs
-    for option in ("--batch=-4", "--top=0", f"--lora={10**20}", f"--gpus-per-node={10**20}"):
+    assert unbounded == {*jobs, "simulate --nodes"}
+    plan = ("--batch=-4", "--top=0", f"--lora={10**20}", f"--gpus-per-node={10**20}")
+    simulate = ("--jobs=0", f"--jobs={10**20}")
+    for command, option in (*product(["plan"], plan), *product(["simulate"], simulate)):
         with pytest.raises(SystemExit) as ended:
-            main(["plan", "llama-8b", option])
+            main([command, "llama-8b", option])
         assert ended.value.code == CommandExit.BAD_INPUT
         name, _, number = option.partition("=")
         assert f"argument {name}: {number}: want 1 to " in capsys.readouterr().err

@@ -126,7 +126,6 @@ def test_what_is_wrong_with_a_file_is_said_in_a_sentence(
 @pytest.mark.parametrize(
     ("arguments", "shown"),
     [
-        (["--jobs", "0"], "--jobs must be at least 1"),
         (["--load", "0"], "--load must be above 0"),
         (["missing.csv"], "missing.csv: No such file"),
     ],
