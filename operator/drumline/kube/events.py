@@ -25,6 +25,7 @@ from drumline.kube import codec, reads, writes
 from drumline.kube.client import KubeClient
 from drumline.kube.errors import AlreadyExists, KubeError, NotFound
 from drumline.kube.kinds import EVENTS, Resource
+from drumline.kube.silences import Silences
 from drumline.kube.views import EventView
 
 # Four writes keep a crash loop from filling etcd: events are the largest part of many clusters.
@@ -35,13 +36,10 @@ _READ_EVENTS: Final = 50
 _REMEMBERED_OBJECTS: Final = 16_384
 # A full queue drops events. Waiting here would delay the reconciliation that reports them.
 _QUEUED_WRITES: Final = 1024
-# The API server rejects a note above 1,024 bytes (noteLengthLimit in pkg/apis/core/validation).
 _SLOW_SECONDS: Final = 1.0
 _SILENT_SECONDS: Final = 60.0
-"""Time without events of a namespace after a write that failed slowly.
-
-Events are written one after the other, so those of other namespaces would wait.
-"""
+"""Time without events of a namespace after a write that failed slowly."""
+# The API server rejects a note above 1,024 bytes (noteLengthLimit in pkg/apis/core/validation).
 _MAX_NOTE_BYTES: Final = 1024
 # The API server requires this namespace for events about cluster-scoped objects.
 _CLUSTER_EVENTS_NAMESPACE: Final = "default"
@@ -144,9 +142,7 @@ class EventRecorder:
         self._client = client
         self._instance = instance
         self._wall = wall
-        self._monotonic = monotonic
-        self._silent: dict[str, float] = {}
-        """Time until which no event is written, by namespace."""
+        self._silences = Silences(seconds=_SILENT_SECONDS, clock=monotonic)
         self._counts: OrderedDict[str, dict[str, int]] = OrderedDict()
         """Counts by uid of the object, then by reason."""
         self._queue: asyncio.Queue[_Write] = asyncio.Queue(_QUEUED_WRITES)
@@ -172,7 +168,7 @@ class EventRecorder:
             write = await self._queue.get()
             namespace = write.occurrence.regarding.namespace or ""
             try:
-                if self._monotonic() < self._silent.get(namespace, 0.0):
+                if namespace in self._silences:
                     self.dropped_total += 1
                     continue
                 await self._write(write)
@@ -180,14 +176,9 @@ class EventRecorder:
                 # Nothing depends on an event, so a failed write is counted and never repeated.
                 self.dropped_total += 1
                 if error.seconds >= _SLOW_SECONDS:
-                    self._silence(namespace)
+                    self._silences.add(namespace)
             finally:
                 self._queue.task_done()
-
-    def _silence(self, namespace: str) -> None:
-        now = self._monotonic()
-        self._silent = {name: until for name, until in self._silent.items() if now < until}
-        self._silent[namespace] = now + _SILENT_SECONDS
 
     async def flush(self) -> None:
         """Return once everything noted so far was written or dropped; needs `run` beside it."""

@@ -6,8 +6,6 @@ import json
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
@@ -18,14 +16,6 @@ from tests.faults.agent.gang import Gang
 from tests.texts import missing
 
 pytestmark = pytest.mark.extended(keep=1)
-
-
-@pytest.fixture
-async def pods(tmp_path: Path) -> AsyncIterator[Gang]:
-    """Pods of a gang that runs a command."""
-    band = CommandBand(folder=tmp_path)
-    yield Gang(band)
-    await band.stop()
 
 
 SHOWN = """

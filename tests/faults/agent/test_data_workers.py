@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
@@ -32,14 +30,6 @@ for batch in DataLoader(range(1_000_000_000), num_workers=2):
         print("has saved", flush=True)
         sys.exit(0)
 """
-
-
-@pytest.fixture
-async def pods(tmp_path: Path) -> AsyncIterator[Gang]:
-    """Pods of a gang that runs a command."""
-    band = CommandBand(folder=tmp_path)
-    yield Gang(band)
-    await band.stop()
 
 
 @pytest.mark.parametrize("handles", [True, False])

@@ -5,24 +5,15 @@ from __future__ import annotations
 import json
 import signal
 import time
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from drumline_contract import ExitCode, Launch, LaunchSettings, NoticeSignal
-from tests.faults.agent.commands import CommandBand, start_commands
+from tests.faults.agent.commands import start_commands
 from tests.faults.agent.gang import Gang
 
 pytestmark = pytest.mark.extended(keep=1)
-
-
-@pytest.fixture
-async def pods(tmp_path: Path) -> AsyncIterator[Gang]:
-    """Pods of a gang that runs a command."""
-    band = CommandBand(folder=tmp_path)
-    yield Gang(band)
-    await band.stop()
 
 
 HEARS_A_SIGNAL = """

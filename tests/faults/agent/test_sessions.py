@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
@@ -15,14 +13,6 @@ from tests.faults.agent.commands import CommandBand, start_commands
 from tests.faults.agent.gang import Gang
 
 pytestmark = pytest.mark.extended(keep=1)
-
-
-@pytest.fixture
-async def pods(tmp_path: Path) -> AsyncIterator[Gang]:
-    """Pods of a gang that runs a command."""
-    band = CommandBand(folder=tmp_path)
-    yield Gang(band)
-    await band.stop()
 
 
 SAVES = """

@@ -9,8 +9,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
@@ -40,14 +38,6 @@ if len(sys.argv) > 1 and ATTEMPT == sys.argv[1]:
 while True:
     time.sleep(60)
 """
-
-
-@pytest.fixture
-async def pods(tmp_path: Path) -> AsyncIterator[Gang]:
-    """Pods of a gang that runs a command."""
-    band = CommandBand(folder=tmp_path)
-    yield Gang(band)
-    await band.stop()
 
 
 async def start(

@@ -100,7 +100,7 @@ def read_documents(
             kind = other_format("", content[:HEAD_BYTES])
             if kind is not None:
                 raise ConfigError(
-                    f"source: {path} is {kind} and no text; leave it out by --pattern"
+                    f"source: {path} is not text but {kind}; leave it out by --pattern"
                 )
             text = LearnedText(decoded(content, path, at=0), framed=True)
             # A plain file is one document. Its position is the start of the next file, never an

@@ -94,7 +94,7 @@ def list_image_files(source: Path) -> ImageFiles:
 
 
 def _visible(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.iterdir() if not path.name.startswith("."))
+    return sorted(path for path in folder.iterdir() if not is_hidden(path.relative_to(folder)))
 
 
 def _images_below(folder: Path) -> Iterator[Path]:

@@ -26,6 +26,7 @@ from drumline.kube.errors import Forbidden, KubeError, NotLeader
 from drumline.kube.kinds import LIMIT_RANGES, PERSISTENT_VOLUME_CLAIMS, RESOURCE_QUOTAS
 from drumline.kube.pod_requests import Amounts, pod_limits, pod_requests
 from drumline.kube.quantity import CPU, amount
+from drumline.kube.silences import Silences
 from drumline.kube.views import Key, PodView
 from drumline.lifecycle.manifests.containers import with_limits
 from drumline.lifecycle.manifests.named_objects import (
@@ -117,9 +118,7 @@ class StartCheck:
         pod_of: Callable[[Key], PodView | None] = lambda _: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._clock = clock
-        self._unanswered: dict[str, float] = {}
-        """Time until which no start is checked, by namespace."""
+        self._silences = Silences(seconds=UNCHECKED_SECONDS, clock=clock)
         self._client = client
         self._dry_runs = DryRuns(client, operator_namespace=pods.operator_namespace)
         self._pods = pods
@@ -150,7 +149,7 @@ class StartCheck:
         Raises:
             NotLeader: this process may not write any more.
         """
-        if self._clock() < self._unanswered.get(job.namespace, 0.0):
+        if job.namespace in self._silences:
             return _doubt(job, _TOO_SLOW)
         try:
             async with asyncio.timeout(CHECK_SECONDS):
@@ -160,10 +159,7 @@ class StartCheck:
         except NotLeader:
             raise
         except TimeoutError:
-            now = self._clock()
-            known = self._unanswered.items()
-            self._unanswered = {name: until for name, until in known if now < until}
-            self._unanswered[job.namespace] = now + UNCHECKED_SECONDS
+            self._silences.add(job.namespace)
             return _doubt(job, _TOO_SLOW)
         # Without an answer, nobody is evicted: the start would probably meet the same error.
         except (KubeError, ValueError) as error:

@@ -154,7 +154,7 @@ def test_lines_of_jsonl_and_samples_of_tars_are_documents(tmp_path: Path) -> Non
     ("file", "content", "message"),
     [
         ("a.txt", b"abc\xff", r"source: .*a\.txt is not UTF-8 at byte 3"),
-        ("a.txt.gz", gzip.compress(b"text"), r"source: .*a\.txt\.gz is gzip and no text"),
+        ("a.txt.gz", gzip.compress(b"text"), r"source: .*a\.txt\.gz is not text but gzip"),
         ("a.txt", b"version https://git-lfs.github.com/spec/v1\n", "a pointer of Git LFS"),
         ("a.csv", b"id,text\r\n1,Hello\r\n", r"a\.csv is a table of records"),
         ("a.TSV", b'"prompt"\t"completion"\nHow\tSo\n', r"a\.TSV is a table of records"),
