@@ -17,7 +17,7 @@ GPU: Final = (
 )
 """CEL over `key`: a GPU, a GPU partition, or a Gaudi."""
 LEAST_MEMORY: Final = "1Mi"
-"""Less memory lacks its unit: 64 is 64 bytes, and no container starts with them."""
+"""Smallest amount of memory. A smaller one lacks its unit: 64 is 64 bytes."""
 GPU_TAINTS: Final = ("nvidia.com/gpu", "amd.com/gpu", "habana.ai/gaudi")
 """Taint keys that keep other pods off GPU nodes. Every job tolerates them, with any effect. They
 equal the resource names, as with the admission plugin ExtendedResourceToleration."""

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from drumline_cli.options import add_output, finite_number, whole_number
 
-# Largest numbers that are planned. Layouts are the divisors of a batch, so their search ends.
+# Largest numbers that are planned. The search for layouts tries each divisor of a batch.
 MOST_SEQUENCES: Final = 10_000_000
 MOST_TOKENS: Final = 100_000_000
 MOST_RANK: Final = 65_536

@@ -17,7 +17,7 @@ from tests.gloo.gang import GangStarter
 
 
 def checkpoint(folder: Path, step: int, *, state: str = "{}") -> Path:
-    """What the Trainer of transformers has written last."""
+    """Write the last file of a checkpoint, as the Trainer of transformers does."""
     path = folder / f"checkpoint-{step}"
     path.mkdir(parents=True)
     (path / "trainer_state.json").write_text(state)

@@ -292,7 +292,7 @@ class _Unpacker:
         if kind in _MAPPINGS:
             likes = _mapping(like) or {}
             pairs: Any = [(key, self.value(child, likes.get(key))) for key, child in content]
-            # The function that makes missing values is the program's. It is no part of the state.
+            # The state has no `default_factory`, so the program's own is kept.
             if isinstance(like, defaultdict):
                 return defaultdict(cast("Any", like).default_factory, pairs)
             return _MAPPINGS[kind](dict(pairs))

@@ -261,7 +261,9 @@ class Tries:
 
 
 def bounds_of_shares(rooms: Sequence[int], *, count: int, pods: int) -> tuple[int, int]:
-    """Return the largest smallest share and the smallest largest share, if no role pods took room.
+    """Return a bound above the least share, and a bound below the largest share.
+
+    Without role pods, shares reach both.
 
     Args:
         rooms: main pods that fit into each domain.

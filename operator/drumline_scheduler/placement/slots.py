@@ -33,7 +33,7 @@ MOST_AMOUNT: Final = 1 << 52
 _MANY: Final = 32
 """Number of changed nodes above which everything may be counted again instead of node by node."""
 _MANY_OF: Final = 16
-"""Fewer changes than this part of the nodes, 1 / `_MANY_OF`, are counted node by node."""
+"""Changes of at most 1 / `_MANY_OF` of the nodes are counted node by node."""
 _MANY_RENEWED: Final = 32
 """Like `_MANY`, for nodes whose values were replaced. Each of them costs more."""
 

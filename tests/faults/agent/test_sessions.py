@@ -1,4 +1,4 @@
-"""What a rank starts: it may save after a notice, and it never outlives its attempt."""
+"""Processes that a rank starts may save after a notice, and never outlive their attempt."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plain text in files is what kubectl 1.36 sends for it, asked of the program itself."""
+"""Plain text in files means what kubectl 1.36 sends for it. The table has its answers."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ async def served(slots: FairSlots, namespace: str, stack: AsyncExitStack) -> Non
 
 
 async def turns() -> None:
-    """Let every task go on that can."""
+    """Give the other tasks eight turns of the event loop."""
     for _ in range(8):
         await asyncio.sleep(0)
 

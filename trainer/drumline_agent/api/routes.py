@@ -162,7 +162,7 @@ def _long_poll(query: str) -> tuple[int | None, float]:
     try:
         since = values["since"][0] if "since" in values else None
         wait = float(values.get("wait", ["0"])[0])
-        # This order turns `nan` into 0. The timers of the event loop would be disordered by it.
+        # `nan` would disorder the timers of the event loop. This order turns it into 0.
         wait = min(max(0.0, wait), MAX_WAIT_SECONDS)
         return (None if since is None else int(since)), wait
     except ValueError:

@@ -176,7 +176,7 @@ class CheckpointFolder:
         """Remove what `retention.outdated` says.
 
         Nothing is removed from a folder that another membership owns: it may be all that it has.
-        Nor where the storage fails, as the new checkpoint is committed already.
+        Nothing is removed if the storage fails either: the new checkpoint is committed already.
         """
         try:
             steps = outdated(self.steps(), keep=keep, verified=verified, spared=spared)

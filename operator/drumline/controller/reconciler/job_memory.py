@@ -20,7 +20,10 @@ UNSEEN_SECONDS = 10.0
 
 
 def is_recent(at: float, *, now: float, seconds: float) -> bool:
-    """Return whether a time is at most `seconds` ago. It is not if the clock was set back since."""
+    """Return whether a time is at most `seconds` ago.
+
+    A time after now is not, because the clock was set back.
+    """
     return at <= now < at + seconds
 
 

@@ -1,4 +1,4 @@
-"""What the reconciler remembers ends with its time, also after the clock was set back."""
+"""The memory of a job expires on time, also after the clock was set back."""
 
 from __future__ import annotations
 

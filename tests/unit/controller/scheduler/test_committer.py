@@ -148,7 +148,7 @@ def before() -> dict[str, list[str]]:
 
 @pytest.fixture
 def denied() -> dict[str, int]:
-    """By name of a job whose status the API server refuses: the number of requests."""
+    """Number of refused status requests, by name of the job."""
     return {}
 
 

@@ -21,7 +21,7 @@ from typing import Final, Protocol
 from drumline_trainer.data.records.messages import ASSISTANT, Message
 
 MARKER: Final = "\ufdd2\ufdd3"
-"""Noncharacters, with which texts are refused."""
+"""Noncharacters. Texts that have them are refused."""
 _ADVICE: Final = (
     "mark what is learned by {% generation %} in a template of your own (data.chat_template)"
 )

@@ -36,7 +36,7 @@ from drumline_trainer.data.records.messages import (
 )
 
 _BEGIN, _END = "\ufdd0", "\ufdd1"
-"""Noncharacters, with which texts are refused: around what a template says that it generates."""
+"""Noncharacters around what a template says that it generates. Texts that have them are refused."""
 _BESIDE: Final = ("tools", "documents")
 """Fields of a record that a template may read."""
 _DEFAULT, _FOR_TOOLS = "default", "tool_use"
