@@ -22,7 +22,8 @@ def minimal_subset(
 
     Candidates are removed in the given order until there is room. Then, last first, each comes back
     if its removal was not necessary. So every candidate of the result is necessary. The result is
-    all candidates if even that makes no room. Everything is undone at the end. O(candidates) moves.
+    all candidates if even that makes no room. Everything is undone at the end, also if `fits`
+    raises. O(candidates) moves.
 
     Args:
         candidates: the candidates, the preferred ones first. Each is read after the one before it
@@ -33,11 +34,21 @@ def minimal_subset(
             twice as long as the one before: some (necessary + 1) x log(candidates) questions.
     """
     gone: list[tuple[Item, Undo]] = []
+    kept: list[tuple[Item, Undo]] = []
+
+    def room() -> bool:
+        try:
+            return fits()
+        except BaseException:
+            for _, undo in (*reversed(gone), *kept):
+                undo()
+            raise
+
     # 1. Remove candidates until there is room.
     remaining, run = iter(candidates), 1
     while more := [(item, remove(item)) for item in islice(remaining, run)]:
         gone += more
-        if fits():
+        if room():
             break
         run += run * in_runs
     else:
@@ -45,14 +56,13 @@ def minimal_subset(
             undo()
         return [item for item, _ in gone]
     # 2. Put them back, last first. Of a run that is needed, half is tried, at last a single one.
-    kept: list[tuple[Item, Undo]] = []
     run = 1
     while gone:
         back = gone[-run:]
         for _, undo in reversed(back):
             undo()
         del gone[-run:]
-        if fits():
+        if room():
             run += run * in_runs
             continue
         again = [(item, remove(item)) for item, _ in back]

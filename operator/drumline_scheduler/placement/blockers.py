@@ -51,7 +51,13 @@ MOST_CANDIDATES: Final = 128
 """Gangs in one domain that may be removed before the search for blockers ends."""
 
 
-def find_blockers(search: Search, identity: int) -> list[Blocker] | None:
+class CutShortError(RuntimeError):
+    """The time of the cycle was over before the blockers were found."""
+
+
+def find_blockers(
+    search: Search, identity: int, *, goes_on: Callable[[int], bool]
+) -> list[Blocker] | None:
     """Return the smallest set of blockers without which a domain holds the pods.
 
     None if more than `MOST_CANDIDATES` gangs would have to be removed to find it.
@@ -59,10 +65,14 @@ def find_blockers(search: Search, identity: int) -> list[Blocker] | None:
     Args:
         search: the search; its own gang is never a blocker.
         identity: id of the domain.
+        goes_on: returns whether to try another set. It gets the number of sets so far.
+
+    Raises:
+        CutShortError: `goes_on` returned False.
     """
     domain = search.domain(identity)
     return _blockers_among_gangs(search, identity, domain) or _any_blockers(
-        search, identity, domain
+        search, identity, domain, goes_on=goes_on
     )
 
 
@@ -90,13 +100,18 @@ def _blockers_among_gangs(search: Search, identity: int, domain: Domain) -> list
     return blockers if hypothetical.holds(identity) else []
 
 
-def _any_blockers(search: Search, identity: int, domain: Domain) -> list[Blocker] | None:
+def _any_blockers(
+    search: Search, identity: int, domain: Domain, *, goes_on: Callable[[int], bool]
+) -> list[Blocker] | None:
     view, index, own = search.view, search.index, search.gang.uid
     spend(MOST_CANDIDATES)
-    was_enough = False
+    was_enough, tries = False, 0
 
     def fits() -> bool:
-        nonlocal was_enough
+        nonlocal was_enough, tries
+        tries += 1
+        if not goes_on(tries):
+            raise CutShortError
         index.catch_up()
         fits = search.holds(identity)
         was_enough = was_enough or fits

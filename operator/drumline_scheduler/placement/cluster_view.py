@@ -336,15 +336,18 @@ class ClusterView:
             return False
         # 2. Each node must be eligible and have enough of every requested resource.
         amounts = view.allocation(gang=gang, nodes=nodes, positions=vacant).amounts
-        for ordinal, wanted in amounts.items():
-            free = view.free[ordinal]
-            short = any(need > have for need, have in zip(wanted, free, strict=True) if need)
-            if short or not search.index.eligible[ordinal]:
+        eligible, free = search.index.eligible, view.free
+        if not all(map(eligible.__getitem__, amounts)):
+            return False
+        # Most of a thousand nodes have the same amounts.
+        for wanted, have in {(wanted, free[ordinal]) for ordinal, wanted in amounts.items()}:
+            if any(need > amount for need, amount in zip(wanted, have, strict=True) if need):
                 return False
         # 3. The nodes must satisfy the required level and the required slices.
         ordinals = list(map(view.ordinal_of.__getitem__, names))
-        depth, _ = view.tree.common(ordinals)
-        if depth < search.depth or not _are_labelled(view, ordinals, search.depth):
+        distinct = list(dict.fromkeys(ordinals))
+        depth, _ = view.tree.common(distinct)
+        if depth < search.depth or not _are_labelled(view, distinct, search.depth):
             return False
         slice_levels = search.variants[-1].slice_levels
         main = ordinals[gang.extras :]

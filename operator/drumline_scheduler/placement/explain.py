@@ -24,7 +24,12 @@ from typing import Final
 from drumline_scheduler.decisions import BlockReason, Remedy, RemedyKind
 from drumline_scheduler.model import Gang
 from drumline_scheduler.placement.allocations import Vector
-from drumline_scheduler.placement.blockers import MOST_CANDIDATES, find_blockers, hanging_pods
+from drumline_scheduler.placement.blockers import (
+    MOST_CANDIDATES,
+    CutShortError,
+    find_blockers,
+    hanging_pods,
+)
 from drumline_scheduler.placement.eligibility import Ineligibility
 from drumline_scheduler.placement.pool_problems import (
     larger_than_any_node,
@@ -35,9 +40,9 @@ from drumline_scheduler.placement.pool_problems import (
 from drumline_scheduler.placement.remedies import remedy_for
 from drumline_scheduler.placement.search import Search, is_exact
 from drumline_scheduler.placement.what_if import (
-    capacity_for_gpus_alone,
     capacity_if_empty,
     fits_without_topology,
+    roomy_for_gpus_alone,
 )
 from drumline_scheduler.rejections import Rejection, counted, named, request_text
 from drumline_scheduler.resources import PLAIN_RESOURCES, amount
@@ -227,7 +232,7 @@ def _missing_label(search: Search, *, most: Sequence[int]) -> str | None:
 def why_blocked(
     search: Search,
     *,
-    names: Callable[[], bool],
+    names: Callable[[int], bool],
     helps: Callable[[], bool],
     fits_empty: bool = False,
 ) -> Rejection:
@@ -235,12 +240,21 @@ def why_blocked(
 
     Args:
         search: the search that failed.
-        names: returns whether to search for blockers. It is asked if their end would help.
+        names: returns whether to continue the search for blockers. It gets the number of tries.
         helps: returns whether to search for a remedy. It is asked if nodes are missing.
         fits_empty: True if it is known that the empty pool could hold the gang.
     """
-    never = None if fits_empty else _infeasible(search, helps=helps)
-    rejection = never or _blocked(search, names=lambda: is_exact(search) and names(), helps=helps)
+    # The eligible nodes come first: if they could hold the gang, all nodes need no count.
+    emptied = search.most(capacity_if_empty(search, all_nodes=False))
+    roomy = [i for i in search.ids if emptied[i] >= search.demand.pods]
+    never = None if fits_empty or roomy else _infeasible(search, helps=helps)
+    rejection = never or _blocked(
+        search,
+        emptied=emptied,
+        roomy=roomy,
+        names=lambda tries: is_exact(search) and names(tries),
+        helps=helps,
+    )
     return _noting_inexact(search, rejection)
 
 
@@ -256,11 +270,23 @@ def _noting_inexact(search: Search, rejection: Rejection) -> Rejection:
     )
 
 
-def _blocked(search: Search, *, names: Callable[[], bool], helps: Callable[[], bool]) -> Rejection:
-    # The empty pool could hold the gang. Check whether it can on the eligible nodes.
-    wanted = search.demand.pods
-    emptied = search.most(capacity_if_empty(search, all_nodes=False))
-    roomy = [i for i in search.ids if emptied[i] >= wanted]
+def _blocked(
+    search: Search,
+    *,
+    emptied: Sequence[int],
+    roomy: Sequence[int],
+    names: Callable[[int], bool],
+    helps: Callable[[], bool],
+) -> Rejection:
+    """Return the rejection of a gang that the empty pool could hold.
+
+    Args:
+        search: the search that failed.
+        emptied: pods that each domain could hold on its eligible nodes without other gangs.
+        roomy: the domains that could hold the gang so.
+        names: returns whether to continue the search for blockers. It gets the number of tries.
+        helps: returns whether to search for a remedy.
+    """
     if not roomy or _has_ineligible_node(search):
         return _unavailable(search=search, most=emptied, helps=helps)
     # Other gangs hold the capacity. Ask what is short now: topology, another resource, or GPUs.
@@ -268,8 +294,7 @@ def _blocked(search: Search, *, names: Callable[[], bool], helps: Callable[[], b
         return _occupied(
             search=search, ids=roomy, reason=BlockReason.TOPOLOGY_DOES_NOT_FIT, names=names
         )
-    gpus = search.most(capacity_for_gpus_alone(search))
-    enough = [i for i in roomy if gpus[i] >= wanted]
+    enough = roomy_for_gpus_alone(search, roomy)
     if enough:
         return _occupied(
             search=search, ids=enough, reason=BlockReason.INSUFFICIENT_RESOURCES, names=names
@@ -329,13 +354,13 @@ def _closed_text(*, search: Search, ordinal: int) -> str | None:
 
 
 def _occupied(
-    *, search: Search, ids: list[int], reason: BlockReason, names: Callable[[], bool]
+    *, search: Search, ids: Sequence[int], reason: BlockReason, names: Callable[[int], bool]
 ) -> Rejection:
     # 1. Choose the domain with the most room now, then with the most free GPUs.
-    most = search.most()
+    most = search.most() if len(ids) > 1 else None
     search.index.catch_up()  # pods with a fixed node were taken from it for `most`
     gpus = search.index.gpus[search.depth].tolist()
-    best = _most_of(ids, most, gpus)
+    best = ids[0] if most is None else _most_of(ids, most, gpus)
     # 2. Choose the resource that the message is about. Index 0 is GPUs.
     scarce = 0
     if reason is BlockReason.INSUFFICIENT_RESOURCES or not search.total[0]:
@@ -351,13 +376,17 @@ def _occupied(
     if search.depth:
         tail = f"the best {search.level}, {search.domain(best).name}, has {tail}"
     if free >= needed:
+        most = most or search.most()
         tail += f" but room for {_pods_text(search, max(0, most[best]))}"
     if reason is BlockReason.TOPOLOGY_DOES_NOT_FIT and search.depth:
         whole_pool = int(search.index.slots[0][0])
         tail += f" (the whole pool has room for {counted(whole_pool, 'such pod')})"
     # 4. Name the gangs whose end would make room, and pods that should have left.
-    is_named = names()
-    blockers = find_blockers(search, best) if is_named else []
+    is_named, blockers = names(0), None
+    try:
+        blockers = find_blockers(search, best, goes_on=names) if is_named else []
+    except CutShortError:
+        is_named, blockers = False, []
     if blockers is None:
         blockers, held = [], [f"more than {MOST_CANDIDATES} jobs hold the rest"]
     else:

@@ -7,6 +7,7 @@ withheld capacity becomes free. Then all rejections are forgotten.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 from typing import Final
 
@@ -71,14 +72,15 @@ class Placer:
         if kept:
             # The rejection of a repair does not count its own pods: it is valid for this gang only.
             return why_blocked(
-                search, names=lambda: self._names(search), helps=lambda: self._helps(search)
+                search, names=partial(self._names, search), helps=lambda: self._helps(search)
             )
         rejection = self._rejected[question] = self._why_blocked(search)
         return rejection
 
-    def _names(self, search: Search) -> bool:
-        """Return whether the rejection of a search names blockers."""
-        return self._explain and not self._is_late(_place(search))
+    def _names(self, search: Search, tries: int = 0) -> bool:
+        """Return whether the rejection of a search names blockers, after some tries."""
+        place = f"{_place(search)} blockers {tries}" if tries else _place(search)
+        return self._explain and not self._is_late(place)
 
     def _helps(self, search: Search) -> bool:
         """Return whether the rejection of a search has a remedy."""
@@ -96,10 +98,11 @@ class Placer:
             return known.rejection
         is_whole = is_timely
 
-        def names() -> bool:
+        def names(tries: int) -> bool:
             # The time is asked for again, because the rest took some as well.
             nonlocal is_whole
-            is_named = is_timely and explain and not self._is_late(f"{_place(search)} blockers")
+            place = f"{_place(search)} blockers{f' {tries}' if tries else ''}"
+            is_named = is_timely and explain and not self._is_late(place)
             is_whole &= is_named is explain
             return is_named
 

@@ -57,6 +57,8 @@ class PoolView:
         """Distinct vectors of `free` and of `capacity`, by the identity of the list."""
         self._mark: tuple[list[Vector], list[Vector], int] | None = None
         """`free`, `used` and the length of the log at the start of the cycle."""
+        self._latest: list[tuple[Gang, tuple[str, ...], Allocation]] = []
+        """The latest allocation of a whole gang, with its nodes. Copies of the view share it."""
 
     def copy(self) -> PoolView:
         """Return a view of the same moment that can be changed separately. O(nodes)."""
@@ -78,6 +80,10 @@ class PoolView:
             nodes: node names, one for each position.
             positions: the positions of these nodes. None: the first positions.
         """
+        # A nominated gang is checked, nominated, checked again and started on the same nodes.
+        for known_gang, known_nodes, known in self._latest:
+            if positions is None and known_gang is gang and known_nodes is nodes:
+                return known
         places: dict[int, int] = {}
         amounts: dict[int, Vector] = {}
         # Equal pods are counted together. A gang may have ten thousand of them.
@@ -94,7 +100,10 @@ class PoolView:
                 before = amounts.get(ordinal)
                 places[ordinal] = places.get(ordinal, 0) + pods
                 amounts[ordinal] = tuple(map(add, before, amount)) if before else amount
-        return Allocation(gang=gang, places=places, amounts=amounts)
+        allocation = Allocation(gang=gang, places=places, amounts=amounts)
+        if positions is None and isinstance(nodes, tuple):
+            self._latest[:] = [(gang, nodes, allocation)]
+        return allocation
 
     def _by_request(
         self, gang: Gang, *, nodes: Sequence[str], positions: Iterable[int] | None
@@ -256,9 +265,14 @@ class PoolView:
 
     def remove_terminating(self) -> None:
         """Free the resources of pods that are being deleted and are expected to end soon."""
+        # Thousands of nodes that an autoscaler adds differ in their names alone.
+        known: dict[tuple[int, int], Vector] = {}
         for ordinal, node in enumerate(self.tree.nodes):
             if node.terminating is not NOTHING:
-                amounts = self.axis.vector(node.ending)
+                ending = (id(node.terminating), id(node.overdue))
+                amounts = known.get(ending)
+                if amounts is None:
+                    amounts = known[ending] = self.axis.vector(node.ending)
                 self.used[ordinal] = tuple(map(sub, self.used[ordinal], amounts))
                 self.free[ordinal] = tuple(map(add, self.free[ordinal], amounts))
 

@@ -226,22 +226,24 @@ class RolePlacer:
         line = [
             ordinal for nodes in by_kind.values() for ordinal in sorted(nodes, key=rank)[:enough]
         ]
-        parts = [self._cost(ordinal) for ordinal in sorted(line, key=rank)]
+        # Equal nodes share their options, and with them what the table computes of these.
+        costs = {frontier: _costs(frontier) for frontier in by_kind}
+        by_node = self.frontiers.by_node
+        parts = [
+            Bin(identity=ordinal, options=costs[by_node[ordinal]])
+            for ordinal in sorted(line, key=rank)
+        ]
         choices = cheapest(mix=mix, bins=parts, target=target, most=enough)
         return [(share.identity, share.option.roles) for share in choices]
 
-    def _cost(self, ordinal: int) -> Bin:
-        """Return a node as a bin.
 
-        `room` is the negative number of main slots that role pods cost.
-        """
-        frontier = self.frontiers.by_node[ordinal]
-        options = [
-            BinOption(roles=roles, counts=True, room=room - frontier[0])
-            for roles, room in enumerate(frontier)
-            if roles and room >= 0
-        ]
-        return Bin(identity=ordinal, options=options)
+def _costs(frontier: Frontier) -> Sequence[BinOption]:
+    """Return the options of a node. `room` is the negative number of main slots that they cost."""
+    return [
+        BinOption(roles=roles, counts=True, room=room - frontier[0])
+        for roles, room in enumerate(frontier)
+        if roles and room >= 0
+    ]
 
 
 def _main_options(frontier: Frontier, *, low: int, high: int) -> Sequence[BinOption]:

@@ -90,8 +90,16 @@ def capacity_if_empty(search: Search, *, all_nodes: bool) -> CapacityIndex:
     return capacity_with(search, amounts, Circumstances(all_nodes=all_nodes), distinct=distinct)
 
 
-def capacity_for_gpus_alone(search: Search) -> CapacityIndex:
-    """Return the capacity now if pods requested nothing but their GPUs."""
+def roomy_for_gpus_alone(search: Search, ids: Sequence[int]) -> list[int]:
+    """Return those of these domains that could hold the pods now if these requested only GPUs."""
+    capacity = _capacity_for_gpus_alone(search)
+    if not capacity.may_hold(demand=search.demand, depth=search.depth):
+        return []
+    most = search.most(capacity)
+    return [i for i in ids if most[i] >= search.demand.pods]
+
+
+def _capacity_for_gpus_alone(search: Search) -> CapacityIndex:
     view = search.view
     shape = replace(search.shape, request=_gpus_alone(search.shape.request))
     requests = tuple(map(_gpus_alone, search.capacity.requests))
@@ -124,6 +132,8 @@ def fits_without_topology(search: Search) -> bool:
     capacity = search.capacity
     if shape != search.shape:
         capacity = capacity_with(search, search.view.free, Circumstances(shape=shape))
+    if not capacity.may_hold(demand=loose, depth=0):
+        return False
     return bool(capacity.most(demand=loose, depth=0)[0] >= search.vacant)
 
 

@@ -83,12 +83,14 @@ class WithheldCapacity:
             yield
             return
         free, amounts = list(self._free), dict(self.amounts)
-        yield
-        changed = [i for i, before in enumerate(free) if before != self._free[i]]
-        for ordinal in changed:
-            self._free[ordinal] = free[ordinal]
-        self._log.extend(changed)
-        self.amounts = amounts
+        try:
+            yield
+        finally:
+            changed = [i for i, before in enumerate(free) if before != self._free[i]]
+            for ordinal in changed:
+                self._free[ordinal] = free[ordinal]
+            self._log.extend(changed)
+            self.amounts = amounts
 
     def clear(self) -> None:
         """Forget the limit and the withheld amounts. `free` is not changed."""

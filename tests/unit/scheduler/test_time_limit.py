@@ -302,11 +302,14 @@ def test_a_rejection_that_was_cut_short_is_not_kept() -> None:
     assert {each.key: each for each in third.blocked}["training/waits"].blockers
 
 
-def test_the_time_is_asked_for_again_before_blockers_are_searched() -> None:
+@pytest.mark.parametrize("roles", [False, True])
+def test_the_time_is_asked_for_again_while_blockers_are_searched(*, roles: bool) -> None:
+    """The search with roles costs more, so each of its tries asks."""
     holds = admitted(gang("holds", nodes=2, gpus=2), "n0", "n1")
+    waits = [gang("waits", gpus=2)]
     given = CycleInput(
         snapshot=cluster(*racks(count=1), running=[holds]),
-        pending=(gang("waits", gpus=2),),
+        pending=tuple(costly(waits) if roles else waits),
         policy=Policy(),
         now=0.0,
         try_budget=TRY_BUDGET,
@@ -322,6 +325,9 @@ def test_the_time_is_asked_for_again_before_blockers_are_searched() -> None:
         assert decide(given, cache=cache).blocked[0].blockers
     assert not named["admit: explain uid-waits h100"]
     assert not named["admit: explain uid-waits h100 blockers"]
+    tries = {place for place in named if "blockers " in place}
+    assert bool(tries) is roles
+    assert not any(map(named.__getitem__, tries))
     assert named[""]
 
 

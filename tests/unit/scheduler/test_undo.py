@@ -74,6 +74,26 @@ def test_the_candidates_are_those_of_a_search_one_by_one(seed: int) -> None:
     assert scales.search(in_runs=seed % 2 == 0) == one_by_one(count, fits)
 
 
+@pytest.mark.parametrize("seed", range(60))
+def test_everything_is_undone_after_an_exception(seed: int) -> None:
+    random = Random(seed)
+    weights = [(random.randrange(4), random.randrange(4)) for _ in range(random.randrange(2, 14))]
+    scales = Scales(weights, (random.randrange(9), random.randrange(9)))
+    scales.search(in_runs=seed % 2 == 0)
+    questions, scales.questions = scales.questions, 0
+    last = random.randrange(questions)
+
+    def fits() -> bool:
+        if scales.questions == last:
+            raise TimeoutError
+        return Scales.fits(scales)
+
+    scales.fits = fits  # type: ignore[method-assign]
+    with pytest.raises(TimeoutError):
+        scales.search(in_runs=seed % 2 == 0)
+    assert not scales.gone
+
+
 def test_few_questions_are_asked_for_few_of_many_candidates() -> None:
     weights = [(0, 0)] * 50 + [(5, 5)] + [(0, 0)] * 77
     scales = Scales(weights, (5, 5))
