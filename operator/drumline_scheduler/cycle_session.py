@@ -45,7 +45,7 @@ from drumline_scheduler.quota.pool_selection import PoolSelector
 from drumline_scheduler.quota.queue_access import QueueAccess
 from drumline_scheduler.quota.unmet_demand import UnmetDemand
 from drumline_scheduler.quota.usage_budgets import Budgets
-from drumline_scheduler.work import CyclePart, begin, is_overdue, lateness, note_start
+from drumline_scheduler.work import CyclePart, begin, is_halfway, is_overdue, lateness, note_start
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +106,10 @@ class CycleSession:
         A cycle without a budget for searches is never late.
         """
         return lateness(self.try_budget)(place)
+
+    def is_halfway(self, place: str) -> bool:
+        """Return whether half of the time of the part is over."""
+        return self.try_budget is not None and is_halfway(place)
 
     def is_overdue(self, place: str) -> bool:
         """Return whether even privileged gangs wait for the next cycle."""
@@ -182,6 +186,8 @@ def open_session(
             queues=queues,
             now=now,
             explains=not cycle.only_starts,
+            is_late=lateness(cycle.try_budget),
+            put_off=cycle.put_off,
         ),
         unmet_demand=unmet_demand,
         pending=pending,

@@ -2,10 +2,11 @@
 
 Units are estimates (`queueing.deferral`), so searches may take longer. Then gangs take turns. Some
 are tried whatever the time: those that were put off longest, some of namespaces of which few were
-put off, and the first ones of other namespaces. So jobs of a crowded namespace delay no others for
-long, and each gang has its turn. A quarter of the time later, only two of these are tried as a
-whole: the one put off longest, and one of a namespace of which few were put off. For others whose
-search costs least, places are searched, but no victims.
+put off, and the first ones of other namespaces. Half of the time is kept for more of those that
+were put off longest. So jobs of a crowded namespace delay no others for long, and each gang has its
+turn. A quarter of the time later, only two of these are tried as a whole: the one put off longest,
+and one of a namespace of which few were put off. For others whose search costs least, places are
+searched, but no victims.
 
 Under the strict rule no gang passes one that was put off. Gangs that were tried before hold back
 only what they wait for. So they are not put off there, but costly ones take turns when the cycle is
@@ -36,6 +37,8 @@ _ALWAYS: Final = 2
 """Number of these that are tried even if the cycle is overdue."""
 _PLAIN: Final = 1
 """Units of a search up to which any of these are tried, but no victims are searched for them."""
+_HEAD: Final = 16
+"""Gangs put off longest for which half of the time is kept."""
 _FEW: Final = 2
 """Gangs put off in a namespace up to which they come first."""
 
@@ -58,9 +61,11 @@ class LateGangs:
         """Uids of the gangs that are tried as a whole, whatever the time."""
         self._begun = {session.pending.gang(uid).namespace for uid in self._exempt}
         """Namespaces of which a gang had its turn."""
-        waiting = (uid for uid in session.put_off if uid in session.pending)
-        self._first = next(waiting, "")
+        waiting = [uid for uid in session.put_off if uid in session.pending]
+        self._first = waiting[0] if waiting else ""
         """Uid of the gang that was put off longest."""
+        self._head = set[str]() if self._is_strict else set(waiting[:_HEAD])
+        """Uids of the gangs that were put off longest."""
         self._put_off: list[str] = []
         self._asked_again: Counter[str] = Counter()
         """Times that a gang has yielded to another one, by uid."""
@@ -88,14 +93,21 @@ class LateGangs:
                 return None
             return self._wait(gangs)
         self._note_turn(uid, namespace=gangs[0].namespace, cost=cost)
+        is_plain = stage is Stage.ADMIT and cost <= _PLAIN
         if any(gang.uid in self._exempt for gang in gangs):
-            is_plain = stage is Stage.ADMIT and cost <= _PLAIN
             is_always = is_plain or any(gang.uid in self._always for gang in gangs)
-            if is_always or not session.is_overdue(place):
-                return None
-        elif not session.is_late(place):
-            return None
-        return self._wait(gangs)
+            is_late = not is_always and session.is_overdue(place)
+        elif is_plain and uid in self._head:
+            is_late = session.is_overdue(place)
+        else:
+            is_late = (self._gives_way(gangs) and session.is_halfway(place)) or session.is_late(
+                place
+            )
+        return self._wait(gangs) if is_late else None
+
+    def _gives_way(self, gangs: Sequence[Gang]) -> bool:
+        """Return whether others were put off longer than these gangs."""
+        return bool(self._head) and self._head.isdisjoint(gang.uid for gang in gangs)
 
     def _wait(self, gangs: Sequence[Gang]) -> Rejection:
         """Put off a gang, or those of a group, and return the answer."""

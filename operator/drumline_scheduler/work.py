@@ -41,14 +41,14 @@ _START_SECONDS: Final = 5e-4
 
 
 class CyclePart(Enum):
-    """A part of a cycle with its share of the time: where it ends, and the least that it has.
-
-    Repairs and relocations belong to none: a broken gang holds capacity without progress.
-    """
+    """A part of a cycle with its share of the time: where it ends, and the least that it has."""
 
     PROMISES = (0.3, 0.0)
     """Places for gangs with open requests for nodes. Each gets some whatever the time, but a
     request only becomes smaller if there is time."""
+    REPAIR = (0.6, 0.25)
+    """Repairs of broken gangs. Searches for free slots cost little, and are made whatever the time.
+    """
     ADMIT = (1.0, 0.25)
     """Starts of waiting gangs, then growth and moves of running ones."""
     NEEDS = (0.4, 0.0)
@@ -105,6 +105,8 @@ class Work:
         "_allowed",
         "_asked",
         "_began",
+        "_halfway",
+        "_is_halfway",
         "_is_late",
         "_is_overdue",
         "_limit",
@@ -125,6 +127,10 @@ class Work:
         self._part: CyclePart | None = None
         self._allowed = 0.0
         """Reading of the clock at which this part is over."""
+        self._halfway = 0.0
+        """Reading of the clock at which half of the time of this part is over."""
+        self._is_halfway = False
+        """True if this part has found half of its time to be over."""
         self._is_late = False
         """True if this part has found its time to be over."""
         self._is_overdue = False
@@ -161,12 +167,13 @@ class Work:
 
     def begin(self, part: CyclePart | None) -> None:
         """Begin a part of the cycle with a share of the time. None: no time counts."""
-        self._part, self._is_late, self._is_overdue = part, False, False
+        self._part, self._is_halfway, self._is_late, self._is_overdue = part, False, False, False
         self._asked.clear()
         if self._limit is not None and part is not None:
             end, least = part.value
             now, seconds = self._limit.clock(), self._limit.seconds
             self._allowed = max(self._began + end * seconds, now + least * seconds)
+            self._halfway = (now + self._allowed) / 2
 
     def is_late(self, place: str) -> bool:
         """Return whether the rest of this part waits for the next cycle.
@@ -178,8 +185,18 @@ class Work:
             place: the question, such as a stage and the uid of a gang.
         """
         if not self._is_late:
-            self._is_late = self._is_after(0.0, place=place)
+            self._is_late = self._is_after(self._allowed, place=place)
         return self._is_late
+
+    def is_halfway(self, place: str) -> bool:
+        """Return whether half of the time of this part is over.
+
+        Args:
+            place: the question, as for `is_late`.
+        """
+        if not self._is_halfway:
+            self._is_halfway = self._is_after(self._halfway, place=f"half {place}")
+        return self._is_halfway
 
     def is_overdue(self, place: str) -> bool:
         """Return whether even privileged gangs wait for the next cycle.
@@ -188,14 +205,15 @@ class Work:
             place: the question, as for `is_late`.
         """
         if self.is_late(place) and not self._is_overdue:
-            self._is_overdue = self._is_after(_BEYOND, place=f"beyond {place}")
+            more = _BEYOND * self._limit.seconds if self._limit else 0.0
+            self._is_overdue = self._is_after(self._allowed + more, place=f"beyond {place}")
         return self._is_overdue
 
-    def _is_after(self, more: float, *, place: str) -> bool:
-        """Return whether the time of this part is over, or was in the captured cycle. Note where.
+    def _is_after(self, moment: float, *, place: str) -> bool:
+        """Return whether a moment is over, or was at this place of the captured cycle. Note where.
 
         Args:
-            more: part of the limit that is added.
+            moment: reading of the clock.
             place: the question.
         """
         if self._part is None:
@@ -204,11 +222,7 @@ class Work:
         if place in self._asked:
             return False
         limit = self._limit
-        is_after = (
-            place in self.late_from
-            if limit is None
-            else limit.clock() >= self._allowed + more * limit.seconds
-        )
+        is_after = place in self.late_from if limit is None else limit.clock() >= moment
         if not is_after:
             self._asked.add(place)
         elif self.attempts == 1:
@@ -218,6 +232,7 @@ class Work:
     def note_start(self) -> None:
         """Allow more time, because a gang starts."""
         self._allowed += _START_SECONDS
+        self._halfway += _START_SECONDS
         self._began += _START_SECONDS
 
     def clear(self, *, is_probe: bool = False) -> None:
@@ -262,6 +277,12 @@ def is_late(place: str) -> bool:
     """Return whether the time of a part is over; see `Work.is_late`."""
     work = _CURRENT.get()
     return work is not None and work.is_late(place)
+
+
+def is_halfway(place: str) -> bool:
+    """Return whether half of the time of a part is over; see `Work.is_halfway`."""
+    work = _CURRENT.get()
+    return work is not None and work.is_halfway(place)
 
 
 def is_overdue(place: str) -> bool:

@@ -7,7 +7,6 @@ withheld capacity becomes free. Then all rejections are forgotten.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from functools import partial
 from types import MappingProxyType
 from typing import Final
 
@@ -71,16 +70,13 @@ class Placer:
             return nodes
         if kept:
             # The rejection of a repair does not count its own pods: it is valid for this gang only.
-            return why_blocked(
-                search, names=partial(self._names, search), helps=lambda: self._helps(search)
-            )
+            return why_blocked(search, names=lambda _: self._explain, helps=lambda: True)
         rejection = self._rejected[question] = self._why_blocked(search)
         return rejection
 
-    def _names(self, search: Search, tries: int = 0) -> bool:
-        """Return whether the rejection of a search names blockers, after some tries."""
-        place = f"{_place(search)} blockers {tries}" if tries else _place(search)
-        return self._explain and not self._is_late(place)
+    def _names(self, search: Search) -> bool:
+        """Return whether the rejection of a search names blockers."""
+        return self._explain and not self._is_late(_place(search))
 
     def _helps(self, search: Search) -> bool:
         """Return whether the rejection of a search has a remedy."""

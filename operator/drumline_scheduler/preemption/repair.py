@@ -9,6 +9,9 @@ other pods stay where they are, and its quota is not checked again. In this orde
 4. If the policy allows it, other gangs are preempted.
 5. The gang is rejected with the reason.
 
+Step 4, and step 1 for a costly gang, may be put off when the time of the cycle's repairs is over
+(`work`). Then gangs take turns: those that were put off longest come first in the next cycle.
+
 A gang whose nodes are about to go is whole. Its pods there are placed elsewhere if there is room
 for all of them, and stay otherwise. Relocation comes after the repairs and before any pending gang.
 Otherwise a pending gang could take the slots, and this gang would break.
@@ -16,18 +19,26 @@ Otherwise a pending gang could take the slots, and this gang would break.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
 from drumline_scheduler.decisions import Blocked, BlockReason, Placed, Preemption, Resized
-from drumline_scheduler.model import Admitted, Queue
+from drumline_scheduler.faults import Stage
+from drumline_scheduler.model import Admitted, Gang, Queue
 from drumline_scheduler.placement.placer import Placer, placed
 from drumline_scheduler.placement.pool_view import PoolView
 from drumline_scheduler.placement.projection import Nomination, Projection
 from drumline_scheduler.preemption.candidates import Candidates
 from drumline_scheduler.preemption.preemptor import Preemptor
 from drumline_scheduler.preemption.resizing import Resizer, give_up
+from drumline_scheduler.queueing.deferral import COSTLY, Deferral
+from drumline_scheduler.queueing.search_costs import cost_of
 from drumline_scheduler.quota.unmet_demand import UnmetDemand
 from drumline_scheduler.rejections import Rejection
+from drumline_scheduler.work import never_late
+
+_MOST_EXEMPT: Final = 3
+"""Gangs put off by earlier cycles that are repaired whatever the time. The first may be costly."""
 
 
 class GangRepair:
@@ -43,6 +54,8 @@ class GangRepair:
         queues: queues by name.
         now: time of the cycle.
         explains: False if only repairs count, and not why a gang stays broken.
+        is_late: whether the time of the repairs is over at a place.
+        put_off: uids of gangs that earlier cycles put off, the longest put off first.
     """
 
     def __init__(
@@ -57,6 +70,8 @@ class GangRepair:
         queues: Mapping[str, Queue],
         now: float,
         explains: bool = True,
+        is_late: Callable[[str], bool] = never_late,
+        put_off: Sequence[str] = (),
     ) -> None:
         self._explains = explains
         self._projection = projection
@@ -68,10 +83,38 @@ class GangRepair:
         self._unmet_demand = unmet_demand
         self._queues = queues
         self._now = now
+        self._is_late = is_late
+        self._turn = {uid: index for index, uid in enumerate(put_off)}
+        self._exempt: set[str] = set()
+        self._put_off: dict[str, None] = {}
+        """Uids of the gangs that are put off."""
         self._most_free: dict[str, int] = {}
         """Most GPUs that were free on an open node when a gang was to be relocated, by pool."""
         self.released_nomination = False
         """True if a gang got other slots than its nominated ones, which are free again."""
+
+    @property
+    def put_off(self) -> tuple[str, ...]:
+        """Uids of the gangs that were put off, the longest put off first."""
+        return tuple(sorted(self._put_off, key=lambda uid: self._turn.get(uid, len(self._turn))))
+
+    def begin(self, broken: Sequence[Admitted]) -> None:
+        """Choose the gangs that are repaired whatever the time.
+
+        Args:
+            broken: the broken gangs of the cycle.
+        """
+        gangs = {held.gang.uid: held.gang for held in broken}
+        line = [uid for uid in self._turn if uid in gangs]
+        ordinary = [uid for uid in line[1:] if cost_of(gangs[uid]) <= COSTLY]
+        self._exempt = {*line[:1], *ordinary[: _MOST_EXEMPT - 1]}
+
+    def _waits(self, gang: Gang, stage: Stage) -> bool:
+        """Return whether a gang is put off, because the time of the repairs is over."""
+        if gang.uid in self._exempt or not self._is_late(f"{stage} {gang.uid}"):
+            return False
+        self._put_off[gang.uid] = None
+        return True
 
     def repair(self, held: Admitted) -> Placed | Resized | Preemption | Blocked | None:
         """Repair a running gang that lost positions, or answer why it stays broken.
@@ -94,6 +137,8 @@ class GangRepair:
             ).of(gang)
         if gang.retry_at > self._now:
             return self._unmet_demand.back_off(gang=gang, pools=()).of(gang)
+        if cost_of(gang) > COSTLY and self._waits(gang, Stage.REPAIR):
+            return Deferral.rejection(gang.namespace).of(gang)
         # 2. Any slots that are free, or the nominated ones. The gang's own
         # nomination must not block them.
         nomination = self._projection.nomination(gang)
@@ -162,7 +207,12 @@ class GangRepair:
         if gang.surplus_of:
             self._candidates.exclude((gang.uid,))
             return give_up(held)
-        if self._preempts and queue is not None:
+        may_help = (
+            self._preempts
+            and queue is not None
+            and self._preemptor.may_help(gang=gang, queue=queue, rejections={held.pool: rejection})
+        )
+        if may_help and queue is not None and not self._waits(gang, Stage.PREEMPT):
             preemption = self._preemptor.repair(held=held, queue=queue, rejection=rejection)
             if preemption is not None:
                 return preemption

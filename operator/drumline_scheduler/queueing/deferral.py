@@ -47,6 +47,8 @@ _PREEMPTION_UNITS: Final = 2
 """For a gang of a queue that may preempt: its victims are searched."""
 FEW_VICTIMS: Final = 8
 """Running gangs up to which a search for victims costs nothing beside the search for places."""
+_FIRST_OF_EACH: Final = 3
+"""Kinds of namespaces without any try after which one of the other namespaces stands."""
 _GROUP_SEARCHES: Final = 4
 """Searches for victims that count for a group. Others cost little: most victims are fixed."""
 
@@ -154,7 +156,7 @@ def deferred_gangs(
     late = _late_of_all(tried, budget=NAMESPACES * budget, turn=turn, always=always, beside=beside)
     deferred += late
     # 4. The longest deferred first: the next cycle uses this order. Namespaces of which a kind is
-    # tried stand behind all others, so these come next.
+    # tried mostly stand behind all others, so these come next.
     out.update(kind.uid for kind in late)
     served = {
         kind.uid
@@ -162,7 +164,11 @@ def deferred_gangs(
         if any(each.uid not in out for each in line)
         for kind in line
     }
-    deferred.sort(key=lambda kind: (kind.uid in served, turn.get(kind.uid, len(turn)), kind.key))
+    deferred.sort(key=_by_turn(turn))
+    deferred = _interleaved(
+        [kind for kind in deferred if kind.uid not in served],
+        [kind for kind in deferred if kind.uid in served],
+    )
     return Deferral(
         classes=frozenset(kind.number for kind in deferred if kind.group is None),
         groups=frozenset(kind.group for kind in deferred if kind.group is not None),
@@ -328,6 +334,16 @@ def _smallest(
         used += units
         uids.update(kind.uid for kind in line)
     return uids, used
+
+
+def _interleaved(first: Sequence[_Kind], second: Sequence[_Kind]) -> list[_Kind]:
+    """Return both sequences in their order, of the second one kind after some of the first.
+
+    So no kind stays behind others that come anew in each cycle.
+    """
+    ranked = [(at, 0, kind) for at, kind in enumerate(first)]
+    ranked += [((at + 1) * _FIRST_OF_EACH - 1, 1, kind) for at, kind in enumerate(second)]
+    return [kind for _, _, kind in sorted(ranked, key=lambda each: each[:2])]
 
 
 def _by_turn(turn: Mapping[str, int]) -> Callable[[_Kind], tuple[int, OrderKey]]:

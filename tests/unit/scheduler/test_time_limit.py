@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import chain, repeat
+from random import Random
 from typing import Any
 
 import pytest
@@ -204,10 +205,28 @@ def test_without_time_each_cycle_tries_the_gang_that_waits_longest_for_it(policy
         # The first one that was not tried holds the rest back.
         assert made(different(5), over)[0] == {"g0", "g2", "g3", "g4"}
         return
-    turns = [{"g1", "g2", "g3"}, {"g0", "g4"}]
+    turns = [{"g1", "g2", "g3", "g4"}, {"g0"}]
     assert made(different(5), late) == [{"g0"}, *turns, *turns, turns[0]]
     turns = [{"g0"}, {"g1"}, {"g2"}, {"g3"}, {"g4"}]
     assert made(costly(different(5)), over) == [*turns, {"g0"}]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_gangs_of_many_namespaces_take_turns_in_time(seed: int) -> None:
+    """The time suffices for a part of the line, and each cycle begins at its front."""
+    order = Random(seed).sample(range(60), 60)
+    line = [
+        gang(f"g{at}", at=float(at), per_pod=pod(64, cpu=index), key=f"team-{index}/g{at}")
+        for at, index in enumerate(order)
+    ]
+
+    def slow() -> Work:
+        return Work(limit=TimeLimit(clock=Clock(step=0.025), seconds=1.0))
+
+    made = cycles(cluster(*racks()), line, count=5, policy=Policy(), work=slow)
+    seen = [len(tried(each)) for each in made]
+    assert max(seen) < 40
+    assert set().union(*map(tried, made)) == {f"g{at}" for at in range(60)}
 
 
 def test_all_members_of_a_group_wait_together() -> None:
@@ -727,3 +746,60 @@ def test_fewer_ends_are_examined_for_a_reservation_when_the_time_is_over() -> No
     roles = tuple(Role(name=f"r{index}", pods=9, per_pod=pod(0)) for index in range(8))
     made.append(decide(replace(given, pending=(replace(big, roles=roles),))))
     assert made[2].reservations[0].start_at == 1140.0
+
+
+def broken(name: str, node: str, *, costly: bool = False, **fields: Any) -> Admitted:
+    """A gang whose last pod is lost; a costly one has roles."""
+    roles = tuple(Role(name=f"r{i}", pods=1, per_pod=pod(0)) for i in range(2)) if costly else ()
+    names = (*(node for _ in roles), node, "gone")
+    item = gang(name, nodes=2, gpus=2, roles=roles, **fields)
+    return admitted(item, *names, lost=frozenset({len(names) - 1}))
+
+
+def test_a_repair_takes_free_slots_whatever_the_time() -> None:
+    held = broken("a", "n0")
+    (made,) = cycles(cluster(*racks(), running=[held]), [], count=1, policy=Policy())
+    assert [each.key for each in made.placed] == ["training/a"]
+
+
+def test_costly_repairs_take_turns() -> None:
+    """Nothing is free, so each search fails. Every gang is tried, in some cycle."""
+    nodes = [node(f"n{index}") for index in range(8)]
+    running = [broken(f"g{index}", f"n{index}", costly=True) for index in range(8)]
+    made = cycles(cluster(*nodes, running=running), [], count=9, policy=Policy())
+    waiting = {held.gang.key.split("/")[1] for held in running}
+    assert [len(tried(each)) for each in made] == [0, *([1] * 8)]
+    assert set().union(*map(tried, made)) == waiting
+    assert all(len(each.put_off) >= 7 for each in made)
+
+
+def test_victims_for_repairs_take_turns() -> None:
+    """The slots of a victim are enough for one gang, and the time for none."""
+    nodes = [node(f"n{index}") for index in range(6)]
+    running = [broken(f"g{index}", f"n{index}", priority=2) for index in range(4)]
+    running += [admitted(gang(f"low{index}", gpus=2), f"n{4 + index}") for index in range(2)]
+    snapshot = cluster(*nodes, running=running, queues=(queue("research", 99),))
+    policy = Policy(repairs_preempt=True)
+    first, second = cycles(snapshot, [], count=2, policy=policy)
+    assert first.preemptions == ()
+    assert first.put_off == tuple(f"uid-g{index}" for index in range(4))
+    assert {each.reason for each in first.blocked} == {BlockReason.INSUFFICIENT_GPUS}
+    assert [each.key for each in second.preemptions] == ["training/g0", "training/g1"]
+    assert second.put_off == ("uid-g3",)
+
+
+def test_a_second_kind_of_a_namespace_has_its_turn_among_many_namespaces() -> None:
+    """The first one is tried in each cycle, as it comes first."""
+    kinds = costly(
+        [
+            gang("m1", at=-1.0, per_pod=pod(64, cpu=999), key="calm/m1"),
+            *(
+                gang(f"g{at}", at=float(at), per_pod=pod(64, cpu=at), key=f"team-{at}/g{at}")
+                for at in range(200)
+            ),
+            gang("m2", at=200.0, per_pod=pod(64, cpu=201), key="calm/m2"),
+        ]
+    )
+    made = cycles(cluster(*racks()), kinds, count=12, policy=Policy(), work=Work)
+    assert [sorted(tried(each) & {"m1", "m2"}) for each in made[:2]] == [["m1"], ["m1", "m2"]]
+    assert len(set().union(*map(tried, made))) == len(kinds)
