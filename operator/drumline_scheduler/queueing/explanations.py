@@ -3,8 +3,8 @@
 Once a gang waits for capacity, no later one starts in its pool. What is computed for these is only
 their answer: behind which gang they wait, or that they exceed a quota. A tenant may write any
 number of kinds of them. So each namespace has a budget of answers in each cycle. The gangs that
-come first have one in each cycle, and those without an answer for longest come next. Others keep
-the answer that they had.
+come first have one in each cycle, and those without an answer for longest come next, one of each
+namespace before a second one. Others keep the answer that they had.
 """
 
 from __future__ import annotations
@@ -72,16 +72,25 @@ class Explanations:
         All members of a group have their turn together.
         """
         due, used, groups = set[str](), Counter[str](), dict[tuple[str, str], bool]()
-        for uid in self._turn:
-            if uid not in self._pending:
-                continue
-            gang = self._pending.gang(uid)
-            key = (gang.namespace, gang.group or uid)
+        for gang in self._line():
+            key = (gang.namespace, gang.group or gang.uid)
             if key not in groups:
                 groups[key] = _spend(used, gang, most=_IN_TURN * budget)
             if groups[key]:
-                due.add(uid)
+                due.add(gang.uid)
         return due
+
+    def _line(self) -> list[Gang]:
+        """Return the gangs that were left out: the first ones of all namespaces, then second ones.
+
+        In each of these parts the longest left out come first.
+        """
+        gangs = [self._pending.gang(uid) for uid in self._turn if uid in self._pending]
+        before, parts = Counter[str](), list[int]()
+        for gang in gangs:
+            parts.append(before[gang.namespace])
+            before[gang.namespace] += 1
+        return [gangs[at] for at in sorted(range(len(gangs)), key=parts.__getitem__)]
 
 
 def _spend(used: Counter[str], gang: Gang, *, most: int) -> bool:

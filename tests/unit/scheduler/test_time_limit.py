@@ -803,3 +803,19 @@ def test_a_second_kind_of_a_namespace_has_its_turn_among_many_namespaces() -> No
     made = cycles(cluster(*racks()), kinds, count=12, policy=Policy(), work=Work)
     assert [sorted(tried(each) & {"m1", "m2"}) for each in made[:2]] == [["m1"], ["m1", "m2"]]
     assert len(set().union(*map(tried, made))) == len(kinds)
+
+
+def test_a_namespace_with_one_gang_is_answered_before_crowded_ones_again() -> None:
+    """All wait behind the first gang, and a cycle answers only some of them."""
+    holds = [admitted(gang(f"holds{index}", gpus=2), f"n{index}") for index in range(4)]
+    behind = [
+        gang(f"g{at}", at=float(at), per_pod=pod(1, cpu=at), key=f"team-{team}/g{at}")
+        for team in range(3)
+        for at in range(60 * team, 60 * team + 60)
+    ]
+    calm = gang("calm", at=999.0, key="calm/calm")
+    line = [gang("first", gpus=2, at=-1.0), *behind, calm]
+    snapshot = cluster(*racks(), running=holds)
+    made = cycles(snapshot, line, count=4, policy=Policy(waiting=WaitingRule.STRICT), work=Work)
+    assert ["calm" in tried(each) for each in made[:2]] == [False, True]
+    assert set().union(*map(tried, made)) >= {each.uid.removeprefix("uid-") for each in line}
