@@ -37,7 +37,6 @@ class CycleCache:
         self._snapshots = SnapshotCache()
         self._admitted = admitted_gangs(())
         self._pending = PendingGangs(EquivalenceClasses())
-        self._user_limited: frozenset[str] = frozenset()
         self.blocked = BlockedCache()
         self.rejections = RejectionStore()
         self.offered_nodes = OfferedNodes()
@@ -59,14 +58,13 @@ class CycleCache:
         Raises:
             InvalidSnapshotError: a gang is listed twice.
         """
-        # Users are part of a class only in queues that limit them, so a change of these queues
-        # changes the classes. Too many empty classes also start the cache anew.
+        # Users are part of a class only in queues that limit them. Too many empty classes start the
+        # cache anew.
         limited = frozenset(queue.name for queue in snapshot.queues if queue.limits_users)
         classes = len(self._pending.classes.examples)
-        if limited != self._user_limited or classes > _SLACK + 2 * len(self._pending.gangs):
-            self._pending, self._user_limited = PendingGangs(EquivalenceClasses(limited)), limited
-            self.blocked = BlockedCache()
-        self._pending.update(pending)
+        if classes > _SLACK + 2 * len(self._pending.gangs):
+            self._pending, self.blocked = PendingGangs(EquivalenceClasses()), BlockedCache()
+        self._pending.update(pending, user_limited=limited)
         return self._pending
 
     def admitted(self, snapshot: Snapshot) -> AdmittedGangs:

@@ -34,9 +34,9 @@ class PendingGangs:
         self.blocked: list[Blocked | None] = []
         """The answer to each gang whose whole class was rejected. `BlockedCache` writes it."""
         self.added: list[Gang] = []
-        """Gangs that were not pending in the last cycle."""
+        """Gangs that were not pending in the last cycle, or have another class."""
         self.removed: list[Gang] = []
-        """Gangs that were pending in the last cycle only."""
+        """Gangs that were pending in the last cycle only, or have another class."""
         self.classes = classes
         """The classes of all gangs that are or were pending."""
         self._keys: list[OrderKey] = []
@@ -55,8 +55,15 @@ class PendingGangs:
         self.group_costs: dict[GroupKey, int] = {}
         """Costs of groups of which no gang was added or removed since they were computed."""
 
-    def update(self, pending: Iterable[Gang]) -> None:
+    def update(
+        self, pending: Iterable[Gang], *, user_limited: frozenset[str] = frozenset()
+    ) -> None:
         """Set the pending gangs. O(changes x log pending + pending).
+
+        Args:
+            pending: the gangs.
+            user_limited: queues with user limits. Their gangs have classes by user. The gangs of a
+                queue that has limits now, or has none any more, count as changed.
 
         Raises:
             InvalidSnapshotError: a gang is listed twice; nothing is changed then.
@@ -64,10 +71,15 @@ class PendingGangs:
         given = pending if isinstance(pending, tuple) else tuple(pending)
         removed, added = _changes(self._given, given)
         self._reject_duplicates(given, removed=removed, added=added)
+        if changed := self.classes.capped ^ user_limited:
+            gone = set(map(id, removed))
+            moved = [each for each in self._given if each.queue in changed and id(each) not in gone]
+            removed, added = [*removed, *moved], [*added, *moved]
         # 1. Register the changes by uid and class.
         self._given, self.removed, self.added = given, removed, sorted(added, key=order_key)
         for gang in self.removed:
             self._unregister(gang)
+        self.classes.capped = user_limited
         for gang in self.added:
             self._register(gang)
         # 2. Update the sorted columns: all at once after many changes, otherwise gang by gang.

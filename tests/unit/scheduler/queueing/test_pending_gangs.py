@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -111,3 +112,28 @@ def test_an_equal_gang_that_is_another_object_replaces_it() -> None:
     pending.update([new])
     assert is_consistent(pending, [new])
     assert pending.gangs[0] is new
+
+
+@pytest.mark.parametrize("count", [10, 800])
+def test_user_limits_move_the_gangs_of_their_queues_alone(count: int) -> None:
+    gangs = [
+        replace(each, queue="limited" if index % 3 else "research", user=f"user-{index % 2}")
+        for index, each in enumerate(crowd(count))
+    ]
+    of_limited = [each for each in gangs if each.queue == "limited"]
+    pending, came = PendingGangs(EquivalenceClasses()), gang("came", queue="limited", user="user-0")
+
+    def partition(pending: PendingGangs) -> set[frozenset[str]]:
+        chains = [frozenset(each.uid for each in chain) for chain in pending.chains]
+        return {chain for chain in chains if chain}
+
+    pending.update(gangs)
+    for limited in (frozenset({"limited"}), frozenset[str](), frozenset({"limited", "none"})):
+        pending.update([*gangs, came], user_limited=limited)
+        assert is_consistent(pending, [*gangs, came])
+        fresh = PendingGangs(EquivalenceClasses(limited))
+        fresh.update([*gangs, came], user_limited=limited)
+        assert partition(pending) == partition(fresh)
+        assert {each.uid for each in pending.added} == {each.uid for each in [*of_limited, came]}
+        pending.update([*gangs, came], user_limited=limited)
+        assert (pending.added, pending.removed) == ([], [])
