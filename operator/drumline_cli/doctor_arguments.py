@@ -20,6 +20,7 @@ examples:
   drumline doctor --probe --namespace research
   helm test drumline --namespace drumline-system --logs   (the same checks, inside the cluster)
 """
+PROBE_SECONDS: Final = 300
 
 
 def add_arguments(doctor: argparse.ArgumentParser) -> None:
@@ -35,21 +36,20 @@ def add_arguments(doctor: argparse.ArgumentParser) -> None:
     )
     add_namespace(doctor, "namespace of the test pods (default: the context's namespace)")
     doctor.add_argument(
-        "--image", default="", help="image of the test pods (default: the trainer's image)"
+        "--image", default="", help="with --probe: image of the pods (default: the trainer's image)"
     )
     doctor.add_argument(
         "--pull-secret",
         action="append",
         default=[],
         metavar="NAME",
-        help="Secret with registry credentials in the namespace of the test pods; may be repeated",
+        help="with --probe: Secret with registry credentials for the pods; may be repeated",
     )
     doctor.add_argument(
         "--seconds",
         type=whole_number(1, 86_400),
-        default=300,
         metavar="N",
-        help="timeout of each test, in seconds (default: 300)",
+        help=f"with --probe: timeout of each test, in seconds (default: {PROBE_SECONDS})",
     )
     add_output(doctor, "text", "json")
     add_context(doctor)

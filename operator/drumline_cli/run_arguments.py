@@ -294,6 +294,7 @@ HOLD_DESCRIPTION: Final = (
     " drumline run --hold applies it from the first start."
 )
 HOLD_SECONDS: Final = 1800
+AROUND_SECONDS: Final = 30
 
 
 def add_hold(hold: argparse.ArgumentParser) -> None:
@@ -389,10 +390,9 @@ def add_logs(logs: argparse.ArgumentParser) -> None:
     logs.add_argument(
         "--seconds",
         type=whole_number(0, 86_400),
-        default=30,
         metavar="N",
-        help="seconds of logs to show before the fault and after the first step that follows it"
-        " (default: 30)",
+        help="with --around: seconds of logs to show before the fault and after the first step that"
+        f" follows it (default: {AROUND_SECONDS})",
     )
     logs.add_argument(
         "--generation",

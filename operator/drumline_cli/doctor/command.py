@@ -18,6 +18,7 @@ from drumline_cli.doctor import probing, reading, registry
 from drumline_cli.doctor.facts import ClusterFacts, OperatorFact
 from drumline_cli.doctor.json_output import as_json
 from drumline_cli.doctor.results import CheckFailed, Finding, Passed, Undecided, Warned
+from drumline_cli.doctor_arguments import PROBE_SECONDS
 from drumline_cli.errors import BadInput
 from drumline_contract import plain
 
@@ -30,9 +31,18 @@ def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
     """Return the findings. The exit code is 1 if a check failed.
 
     Raises:
-        BadInput: no kubeconfig is usable.
+        BadInput: no kubeconfig is usable, or an option needs --probe.
         NotAnswered: the API server does not answer, or not to these credentials.
     """
+    # An option without its partner has no effect, so it is reported.
+    given = {
+        "--image": chosen.image,
+        "--pull-secret": chosen.pull_secret,
+        "--seconds": chosen.seconds,
+    }
+    unused = [name for name, value in given.items() if value and not chosen.probe]
+    if unused:
+        raise BadInput(f"{unused[0]} needs --probe, because only test pods use it")
     credentials = chosen_credentials(chosen, environment)
     facts = asyncio.run(_facts(credentials, chosen))
     findings = registry.examine(facts)
@@ -59,7 +69,7 @@ async def _facts(credentials: Credentials, chosen: argparse.Namespace) -> Cluste
         facts,
         namespace=chosen.namespace or credentials.namespace,
         image=image,
-        seconds=chosen.seconds,
+        seconds=chosen.seconds or PROBE_SECONDS,
         user=installed.training_user if installed else Settings().training_user,
         pull_secrets=tuple(chosen.pull_secret),
     )

@@ -38,6 +38,7 @@ from drumline_cli.jobs.log_selection import LogSelection, selection_of
 from drumline_cli.jobs.named_job import NamedJob
 from drumline_cli.jobs.terminal_pod import has_terminal, resume_idle, wait_for_terminal
 from drumline_cli.jobs.written import written_lines
+from drumline_cli.run_arguments import AROUND_SECONDS
 from drumline_cli.suspension import write_suspend
 from drumline_cli.validation import check
 
@@ -85,6 +86,8 @@ def _check_arguments(chosen: argparse.Namespace) -> None:
             raise BadInput(
                 "--follow shows all lines as they are written; remove --rank and --around"
             )
+        case "logs" if chosen.seconds is not None and chosen.around is None:
+            raise BadInput("--seconds needs --around, because all lines are shown without it")
         case "logs" if chosen.follow and chosen.generation is not None:
             raise BadInput("--generation shows archived lines of deleted pods; remove -f")
         case "cp":
@@ -129,8 +132,9 @@ def _earlier_logs(
 
 
 def _selection(raw: Json, chosen: argparse.Namespace) -> LogSelection:
+    seconds = AROUND_SECONDS if chosen.seconds is None else chosen.seconds
     return selection_of(
-        raw, rank=chosen.rank, around=chosen.around, seconds=chosen.seconds, now=time.time()
+        raw, rank=chosen.rank, around=chosen.around, seconds=seconds, now=time.time()
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from importlib.util import find_spec
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from drumline import __main__ as program
 from drumline_cli import commands
 from drumline_cli.arguments import parser
+from drumline_cli.command_line import parse
 from drumline_cli.errors import BadInput
 from drumline_cli.grammar import commands as known
 
@@ -46,3 +48,17 @@ def test_a_missing_module_of_ours_is_a_fault_of_ours(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(commands, "MODULES", {"list": "drumline.no_such_module"})
     with pytest.raises(ModuleNotFoundError):
         commands.run(argparse.Namespace(command="list"), {})
+
+
+@pytest.mark.parametrize(
+    ("words", "partner"),
+    [
+        (("doctor", "--image", "registry.example/trainer:1"), "--image needs --probe"),
+        (("doctor", "--pull-secret", "registry"), "--pull-secret needs --probe"),
+        (("doctor", "--seconds", "60"), "--seconds needs --probe"),
+        (("logs", "llama", "--seconds", "0"), "--seconds needs --around"),
+    ],
+)
+def test_an_option_without_its_partner_is_refused(words: Sequence[str], partner: str) -> None:
+    with pytest.raises(BadInput, match=partner):
+        commands.run(parse(parser("drumline"), words), {})
