@@ -200,7 +200,7 @@ def _cycle(cycle: CycleInput, *, cache: CycleCache) -> Decisions:
             *admission.limits.not_tried,
             *admission.explanations.left_out,
         ),
-        put_off=(*session.repair.put_off, *admission.late_gangs.put_off),
+        put_off=(*session.repair.turns.put_off, *admission.late_gangs.put_off),
         passed=_passed(cycle, blocked=blocked, pending=queued),
         known=_known(cycle, blocked=blocked),
         retry_at=next_retry_at(session=session, broken=broken, blocked=blocked),
@@ -251,7 +251,7 @@ def _repair_start_and_relocate(
     together = session.groups_of_nominated(nominated)
     if broken:
         session.begin(CyclePart.REPAIR)
-        session.repair.begin(broken)
+        session.repair.turns.begin(broken)
     answers: dict[str, Answer] = {}
     while True:
         # Broken gangs before nominated ones, each in scheduling order. A gang

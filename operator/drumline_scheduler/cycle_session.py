@@ -29,7 +29,9 @@ from drumline_scheduler.preemption.consolidation import Consolidator
 from drumline_scheduler.preemption.preemptor import Preemptor
 from drumline_scheduler.preemption.relocation import MoveAllowance
 from drumline_scheduler.preemption.repair import GangRepair
+from drumline_scheduler.preemption.repair_turns import RepairTurns
 from drumline_scheduler.queueing.deferral import (
+    COSTLY,
     FEW_VICTIMS,
     NONE_DEFERRED,
     Deferral,
@@ -40,6 +42,7 @@ from drumline_scheduler.queueing.kept_rejections import RejectionStore
 from drumline_scheduler.queueing.pending_gangs import PendingGangs
 from drumline_scheduler.queueing.rejection_cache import RejectionCache
 from drumline_scheduler.queueing.reservations import MOST_ENDS, Reservations
+from drumline_scheduler.queueing.search_costs import cost_of
 from drumline_scheduler.queueing.sweeps import SweepLimits
 from drumline_scheduler.quota.pool_selection import PoolSelector
 from drumline_scheduler.quota.queue_access import QueueAccess
@@ -157,8 +160,7 @@ def open_session(
     placer = Placer(projection, explain=explain, is_late=lateness(cycle.try_budget))
     # Preemption and moves.
     candidates = Candidates(snapshot=snapshot, budgets=budgets, policy=policy, now=now)
-    costs = candidates.moving_costs
-    budget = MoveAllowance.of(policy.moves, admitted=admitted.unsettled, cost=costs)
+    budget = _move_budget(cycle, admitted=admitted, candidates=candidates)
     consolidator = Consolidator(projection=projection, candidates=candidates, budget=budget)
     preemptor = Preemptor(projection=projection, candidates=candidates, consolidator=consolidator)
     # Pending gangs.
@@ -186,8 +188,7 @@ def open_session(
             queues=queues,
             now=now,
             explains=not cycle.only_starts,
-            is_late=lateness(cycle.try_budget),
-            put_off=cycle.put_off,
+            turns=_repair_turns(cycle),
         ),
         unmet_demand=unmet_demand,
         pending=pending,
@@ -206,6 +207,22 @@ def open_session(
     candidates.exclude(projection.nominated)
     _recall_pending(session)
     return session
+
+
+def _move_budget(
+    cycle: CycleInput, *, admitted: AdmittedGangs, candidates: Candidates
+) -> MoveAllowance:
+    costs = candidates.moving_costs
+    return MoveAllowance.of(cycle.policy.moves, admitted=admitted.unsettled, cost=costs)
+
+
+def _repair_turns(cycle: CycleInput) -> RepairTurns:
+    return RepairTurns(
+        is_late=lateness(cycle.try_budget),
+        is_costly=lambda gang: cost_of(gang) > COSTLY,
+        not_tried=Deferral.rejection,
+        before=cycle.put_off,
+    )
 
 
 def _reservations(cycle: CycleInput, *, projection: Projection) -> Reservations:

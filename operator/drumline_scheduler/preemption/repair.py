@@ -19,26 +19,20 @@ Otherwise a pending gang could take the slots, and this gang would break.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from collections.abc import Mapping
 
 from drumline_scheduler.decisions import Blocked, BlockReason, Placed, Preemption, Resized
 from drumline_scheduler.faults import Stage
-from drumline_scheduler.model import Admitted, Gang, Queue
+from drumline_scheduler.model import Admitted, Queue
 from drumline_scheduler.placement.placer import Placer, placed
 from drumline_scheduler.placement.pool_view import PoolView
 from drumline_scheduler.placement.projection import Nomination, Projection
 from drumline_scheduler.preemption.candidates import Candidates
 from drumline_scheduler.preemption.preemptor import Preemptor
+from drumline_scheduler.preemption.repair_turns import RepairTurns
 from drumline_scheduler.preemption.resizing import Resizer, give_up
-from drumline_scheduler.queueing.deferral import COSTLY, Deferral
-from drumline_scheduler.queueing.search_costs import cost_of
 from drumline_scheduler.quota.unmet_demand import UnmetDemand
 from drumline_scheduler.rejections import Rejection
-from drumline_scheduler.work import never_late
-
-_MOST_EXEMPT: Final = 3
-"""Gangs put off by earlier cycles that are repaired whatever the time. The first may be costly."""
 
 
 class GangRepair:
@@ -54,8 +48,7 @@ class GangRepair:
         queues: queues by name.
         now: time of the cycle.
         explains: False if only repairs count, and not why a gang stays broken.
-        is_late: whether the time of the repairs is over at a place.
-        put_off: uids of gangs that earlier cycles put off, the longest put off first.
+        turns: put off repairs that take too long.
     """
 
     def __init__(
@@ -69,9 +62,8 @@ class GangRepair:
         unmet_demand: UnmetDemand,
         queues: Mapping[str, Queue],
         now: float,
+        turns: RepairTurns,
         explains: bool = True,
-        is_late: Callable[[str], bool] = never_late,
-        put_off: Sequence[str] = (),
     ) -> None:
         self._explains = explains
         self._projection = projection
@@ -83,38 +75,11 @@ class GangRepair:
         self._unmet_demand = unmet_demand
         self._queues = queues
         self._now = now
-        self._is_late = is_late
-        self._turn = {uid: index for index, uid in enumerate(put_off)}
-        self._exempt: set[str] = set()
-        self._put_off: dict[str, None] = {}
-        """Uids of the gangs that are put off."""
+        self.turns = turns
         self._most_free: dict[str, int] = {}
         """Most GPUs that were free on an open node when a gang was to be relocated, by pool."""
         self.released_nomination = False
         """True if a gang got other slots than its nominated ones, which are free again."""
-
-    @property
-    def put_off(self) -> tuple[str, ...]:
-        """Uids of the gangs that were put off, the longest put off first."""
-        return tuple(sorted(self._put_off, key=lambda uid: self._turn.get(uid, len(self._turn))))
-
-    def begin(self, broken: Sequence[Admitted]) -> None:
-        """Choose the gangs that are repaired whatever the time.
-
-        Args:
-            broken: the broken gangs of the cycle.
-        """
-        gangs = {held.gang.uid: held.gang for held in broken}
-        line = [uid for uid in self._turn if uid in gangs]
-        ordinary = [uid for uid in line[1:] if cost_of(gangs[uid]) <= COSTLY]
-        self._exempt = {*line[:1], *ordinary[: _MOST_EXEMPT - 1]}
-
-    def _waits(self, gang: Gang, stage: Stage) -> bool:
-        """Return whether a gang is put off, because the time of the repairs is over."""
-        if gang.uid in self._exempt or not self._is_late(f"{stage} {gang.uid}"):
-            return False
-        self._put_off[gang.uid] = None
-        return True
 
     def repair(self, held: Admitted) -> Placed | Resized | Preemption | Blocked | None:
         """Repair a running gang that lost positions, or answer why it stays broken.
@@ -137,8 +102,9 @@ class GangRepair:
             ).of(gang)
         if gang.retry_at > self._now:
             return self._unmet_demand.back_off(gang=gang, pools=()).of(gang)
-        if cost_of(gang) > COSTLY and self._waits(gang, Stage.REPAIR):
-            return Deferral.rejection(gang.namespace).of(gang)
+        late = self.turns.late(gang)
+        if late is not None:
+            return late.of(gang)
         # 2. Any slots that are free, or the nominated ones. The gang's own
         # nomination must not block them.
         nomination = self._projection.nomination(gang)
@@ -212,7 +178,7 @@ class GangRepair:
             and queue is not None
             and self._preemptor.may_help(gang=gang, queue=queue, rejections={held.pool: rejection})
         )
-        if may_help and queue is not None and not self._waits(gang, Stage.PREEMPT):
+        if may_help and queue is not None and not self.turns.waits(gang, Stage.PREEMPT):
             preemption = self._preemptor.repair(held=held, queue=queue, rejection=rejection)
             if preemption is not None:
                 return preemption

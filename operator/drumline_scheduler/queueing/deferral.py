@@ -136,12 +136,13 @@ def deferred_gangs(
     if costly <= budget and total <= NAMESPACES * budget and not is_crowded:
         return NONE_DEFERRED
     # 2. Select the kinds to defer in each crowded namespace, then among the costly kinds of all.
-    always = {pending.class_of(pending.gang(uid)) for uid in tries if uid in pending}
+    gangs = (pending.gang(uid) for uid in tries if uid in pending)
+    always = _always_tried(kinds, tries=gangs, pending=pending)
     turn = {uid: index for index, uid in enumerate(before)}
     deferred: list[_Kind] = []
     shared: list[tuple[int, _Kind]] = []
     for line in kinds.values():
-        free = [kind for kind in line if kind.number not in always]
+        free = [kind for kind in line if kind.uid not in always]
         late = _deferred(free, budget=budget, turn=turn) if _units(line) > budget else []
         deferred += late
         out = {kind.uid for kind in late}
@@ -174,6 +175,21 @@ def deferred_gangs(
         groups=frozenset(kind.group for kind in deferred if kind.group is not None),
         uids=tuple(kind.uid for kind in deferred),
     )
+
+
+def _always_tried(
+    kinds: Mapping[str, Sequence[_Kind]], *, tries: Iterable[Gang], pending: PendingGangs
+) -> set[str]:
+    """Return the uids of the kinds of these gangs."""
+    gangs = list(tries)
+    numbers = {pending.class_of(gang) for gang in gangs}
+    groups = {(gang.namespace, gang.group) for gang in gangs if gang.group}
+    return {
+        kind.uid
+        for line in kinds.values()
+        for kind in line
+        if (kind.number in numbers if kind.group is None else kind.group in groups)
+    }
 
 
 def passed_gangs(
@@ -269,7 +285,7 @@ def _late_of_all(
     *,
     budget: int,
     turn: Mapping[str, int],
-    always: Collection[int],
+    always: Collection[str],
     beside: int,
 ) -> list[_Kind]:
     """Return the kinds for which the budget of all namespaces does not suffice.
@@ -283,7 +299,7 @@ def _late_of_all(
         lines: the kinds that are left, by namespace.
         budget: units for all of them.
         turn: position in the order of the kinds that were deferred longest.
-        always: numbers of classes that are always tried.
+        always: uids of the kinds that are always tried.
         beside: units of each try beside the cost of its kind.
     """
     lines = {
@@ -296,7 +312,7 @@ def _late_of_all(
     small, used = _smallest(lines.values(), budget=budget // 4, turn=turn)
     namespace_of = {kind.uid: namespace for namespace, line in lines.items() for kind in line}
     kinds = sorted((kind for line in lines.values() for kind in line), key=lambda kind: kind.key)
-    kinds = [each for each in kinds if each.number not in always and each.uid not in small]
+    kinds = [each for each in kinds if each.uid not in always and each.uid not in small]
     first, used = _fitting(kinds, used=used, budget=budget // 2)
     rest = sorted(kinds[first:], key=_by_turn(turn))
     before: Counter[str] = Counter()

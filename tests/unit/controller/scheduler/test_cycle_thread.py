@@ -83,11 +83,11 @@ async def test_an_endless_search_outside_of_the_phases_is_traced_to_its_gang(
 ) -> None:
     update: Callable[..., None] = PendingGangs.update
 
-    def planted(pending: PendingGangs, gangs: Iterable[Gang]) -> None:
+    def planted(pending: PendingGangs, gangs: Iterable[Gang], **limits: Any) -> None:
         gangs = tuple(gangs)
         while any(each.uid == "uid-b" for each in gangs):
             pass
-        update(pending, gangs)
+        update(pending, gangs, **limits)
 
     monkeypatch.setattr(PendingGangs, "update", planted)
     limits = CycleLimits(gang_seconds=0.3, attempt_seconds=0.3, look_seconds=0.02)
@@ -101,13 +101,13 @@ async def test_a_gang_that_a_loop_happens_to_name_is_not_blamed(
 ) -> None:
     update: Callable[..., None] = PendingGangs.update
 
-    def planted(pending: PendingGangs, gangs: Iterable[Gang]) -> None:
+    def planted(pending: PendingGangs, gangs: Iterable[Gang], **limits: Any) -> None:
         gangs = tuple(gangs)
         uids = {each.uid for each in gangs}
         named = gangs[0] if gangs else None
         while "uid-b" in uids and named is not None:
             pass
-        update(pending, gangs)
+        update(pending, gangs, **limits)
 
     monkeypatch.setattr(PendingGangs, "update", planted)
     limits = CycleLimits(
