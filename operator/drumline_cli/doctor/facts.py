@@ -261,3 +261,5 @@ class ClusterFacts:
     """None: not asked for."""
     expected_fields: Mapping[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])
     """Fields of each kind that this program supports, from `schemas`."""
+    system_namespace: str = "drumline-system"
+    """Namespace in which the operator was searched for."""

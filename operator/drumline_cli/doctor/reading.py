@@ -130,6 +130,7 @@ async def _facts(reader: _ClusterReader, system_namespace: str) -> ClusterFacts:
         monitors=monitors.result(),
         # The program's own fields show whether the installed CRDs are older.
         expected_fields=expected_fields(),
+        system_namespace=system_namespace,
     )
 
 

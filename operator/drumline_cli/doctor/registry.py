@@ -56,9 +56,14 @@ def _unread(facts: Iterable[Any]) -> Iterator[Result]:
 CHECKS: Final[dict[str, Callable[[ClusterFacts], Results]]] = {
     "Kubernetes": lambda facts: _of(installation.kubernetes, facts.server, facts.groups),
     "Custom resources": lambda facts: _of(
-        installation.custom_resources, facts.schemas, facts.expected_fields
+        installation.custom_resources,
+        facts.schemas,
+        facts.expected_fields,
+        facts.system_namespace,
     ),
-    "Operator": lambda facts: _of(installation.operator, facts.operator),
+    "Operator": lambda facts: _of(
+        installation.operator, facts.operator, facts.schemas, facts.system_namespace
+    ),
     "Priorities": lambda facts: _of(installation.priorities, facts.priorities, facts.operator),
     "GPUs": lambda facts: _of(hardware.gpus, facts.nodes, facts.slices),
     "Pools": lambda facts: _of(hardware.pools, facts.pools, facts.nodes),

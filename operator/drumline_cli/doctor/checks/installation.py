@@ -22,11 +22,14 @@ GROUPS: Final = (
     "storage.k8s.io/v1",
 )
 """API groups that the chart and the operator use, besides the core."""
-INSTALL: Final = (
-    "helm upgrade --install drumline helm/drumline --namespace drumline-system --create-namespace"
-)
+SYSTEM_NAMESPACE: Final = "drumline-system"
 _STALE_LEASES: Final = 4
 """A Lease that is that many of its durations old has no successor."""
+
+
+def install_in(namespace: str) -> str:
+    """Return the command that installs Drumline in a namespace."""
+    return f"helm upgrade --install drumline helm/drumline -n {namespace} --create-namespace"
 
 
 def kubernetes(server: ServerVersion, groups: frozenset[str]) -> Iterator[Result]:
@@ -53,19 +56,22 @@ def kubernetes(server: ServerVersion, groups: frozenset[str]) -> Iterator[Result
 
 
 def custom_resources(
-    schemas: tuple[SchemaFact, ...], expected: Mapping[str, frozenset[str]]
+    schemas: tuple[SchemaFact, ...],
+    expected: Mapping[str, frozenset[str]],
+    namespace: str = SYSTEM_NAMESPACE,
 ) -> Iterator[Result]:
     """Check whether the installed custom resources have the fields that this program supports."""
+    install = install_in(namespace)
     # Before the installation this is normal, so it is a warning.
     if not schemas:
-        yield Warned(message="Drumline's custom resources are not installed", fix=INSTALL)
+        yield Warned(message="Drumline's custom resources are not installed", fix=install)
         return
     installed = {schema.kind: schema.fields for schema in schemas}
     # Each kind has exactly one result, so that users can count them.
     for kind, fields in expected.items():
         if kind not in installed:
             yield CheckFailed(
-                message=f"{kind} is not installed, but other Drumline kinds are", fix=INSTALL
+                message=f"{kind} is not installed, but other Drumline kinds are", fix=install
             )
         # A missing field is worse than an unknown one: the server drops it silently.
         elif lacking := fields - installed[kind]:
@@ -85,10 +91,19 @@ def custom_resources(
             yield Passed(message=f"{kind} matches this program, {len(fields)} fields")
 
 
-def operator(installed: OperatorFact | None) -> Iterator[Result]:
+def operator(
+    installed: OperatorFact | None,
+    schemas: tuple[SchemaFact, ...] = (),
+    namespace: str = SYSTEM_NAMESPACE,
+) -> Iterator[Result]:
     """Check whether a process of the operator runs and leads."""
     if installed is None:
-        yield Warned(message="the operator is not installed in this namespace", fix=INSTALL)
+        # With its custom resources there, it is probably in another namespace.
+        elsewhere = "find it with helm list -A and set --system-namespace, or: "
+        yield Warned(
+            message=f"the operator is not installed in namespace {namespace}",
+            fix=f"{elsewhere if schemas else ''}{install_in(namespace)}",
+        )
         return
     where = f"-n {installed.namespace}"
     pods = f"kubectl get pods {where} -l app.kubernetes.io/component=operator"

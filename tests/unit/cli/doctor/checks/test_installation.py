@@ -72,6 +72,18 @@ def test_before_the_installation_nothing_fails() -> None:
     assert isinstance(classes, Passed)
 
 
+def test_a_namespace_without_the_operator_is_named() -> None:
+    (alone,) = operator(None, (), "training")
+    (beside,) = operator(None, (SchemaFact(kind="A", fields=frozenset()),), "training")
+    assert isinstance(alone, Warned)
+    assert isinstance(beside, Warned)
+    for result in (alone, beside):
+        assert result.message == "the operator is not installed in namespace training"
+        assert result.fix.endswith("-n training --create-namespace")
+    assert "--system-namespace" not in alone.fix
+    assert "--system-namespace" in beside.fix
+
+
 @pytest.mark.parametrize(
     ("installed", "words"),
     [
