@@ -249,13 +249,11 @@ def _repair_start_and_relocate(
     """
     nominated = sorted(filter(admission.is_nominated, session.pending.individual), key=order_key)
     together = session.groups_of_nominated(nominated)
-    if broken:
-        session.begin(CyclePart.REPAIR)
-        session.repair.turns.begin(broken)
     answers: dict[str, Answer] = {}
     while True:
         # Broken gangs before nominated ones, each in scheduling order. A gang
         # with slots is not tried again.
+        session.begin_repairs(broken)
         for held in broken:
             if _stays_broken(admitted.base_of(held), answers=answers):
                 continue
@@ -264,6 +262,7 @@ def _repair_start_and_relocate(
                     repaired = session.repair.repair(held)
                 if repaired is not None:
                     answers[held.gang.uid] = repaired
+        session.begin(None)
         for gang in nominated:
             if isinstance(answers.get(gang.uid), Placed):
                 continue

@@ -48,7 +48,14 @@ from drumline_scheduler.quota.pool_selection import PoolSelector
 from drumline_scheduler.quota.queue_access import QueueAccess
 from drumline_scheduler.quota.unmet_demand import UnmetDemand
 from drumline_scheduler.quota.usage_budgets import Budgets
-from drumline_scheduler.work import CyclePart, begin, is_halfway, is_overdue, lateness, note_start
+from drumline_scheduler.work import (
+    CyclePart,
+    begin,
+    is_nearly_over,
+    is_overdue,
+    lateness,
+    note_start,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +100,13 @@ class CycleSession:
     stay: tuple[str, ...]
     """Uids of gangs whose move is cancelled, because their new slots are gone."""
 
-    def begin(self, part: CyclePart) -> None:
+    def begin_repairs(self, broken: Sequence[Admitted]) -> None:
+        """Begin a pass over the broken gangs."""
+        if broken:
+            self.begin(CyclePart.REPAIR)
+            self.repair.turns.begin(broken)
+
+    def begin(self, part: CyclePart | None) -> None:
         """Begin a part of the cycle with a share of its time (`work.Work.begin`)."""
         if self.try_budget is not None:
             begin(part)
@@ -110,9 +123,9 @@ class CycleSession:
         """
         return lateness(self.try_budget)(place)
 
-    def is_halfway(self, place: str) -> bool:
-        """Return whether half of the time of the part is over."""
-        return self.try_budget is not None and is_halfway(place)
+    def is_nearly_over(self, place: str, *, kept: float) -> bool:
+        """Return whether only a kept share of the time of the part is left."""
+        return self.try_budget is not None and is_nearly_over(place, kept=kept)
 
     def is_overdue(self, place: str) -> bool:
         """Return whether even privileged gangs wait for the next cycle."""
@@ -219,7 +232,8 @@ def _move_budget(
 def _repair_turns(cycle: CycleInput) -> RepairTurns:
     return RepairTurns(
         is_late=lateness(cycle.try_budget),
-        is_costly=lambda gang: cost_of(gang) > COSTLY,
+        # A repair searches for one size.
+        is_costly=lambda gang: cost_of(replace(gang, sizes=())) > COSTLY,
         not_tried=Deferral.rejection,
         before=cycle.put_off,
     )

@@ -2,11 +2,11 @@
 
 Units are estimates (`queueing.deferral`), so searches may take longer. Then gangs take turns. Some
 are tried whatever the time: those that were put off longest, some of namespaces of which few were
-put off, and the first ones of other namespaces. Half of the time is kept for more of those that
-were put off longest. So jobs of a crowded namespace delay no others for long, and each gang has its
-turn. A quarter of the time later, only two of these are tried as a whole: the one put off longest,
-and one of a namespace of which few were put off. For others whose search costs least, places are
-searched, but no victims.
+put off, and the first ones of other namespaces. Up to half of the time is kept for more of those
+that were put off longest. So jobs of a crowded namespace delay no others for long, and each gang
+has its turn. A quarter of the time later, only two of these are tried as a whole: the one put off
+longest, and one of a namespace of which few were put off. For others whose search costs least,
+places are searched, but no victims.
 
 Under the strict rule no gang passes one that was put off. Gangs that were tried before hold back
 only what they wait for. So they are not put off there, but costly ones take turns when the cycle is
@@ -38,7 +38,9 @@ _ALWAYS: Final = 2
 _PLAIN: Final = 1
 """Units of a search up to which any of these are tried, but no victims are searched for them."""
 _HEAD: Final = 16
-"""Gangs put off longest for which half of the time is kept."""
+"""Gangs put off longest for which some of the time is kept."""
+_KEPT: Final = 0.5
+"""Share of the time that is kept for that many gangs, and less for fewer."""
 _FEW: Final = 2
 """Gangs put off in a namespace up to which they come first."""
 
@@ -64,8 +66,10 @@ class LateGangs:
         waiting = [uid for uid in session.put_off if uid in session.pending]
         self._first = waiting[0] if waiting else ""
         """Uid of the gang that was put off longest."""
-        self._head = set[str]() if self._is_strict else set(waiting[:_HEAD])
+        self._head = frozenset[str]() if self._is_strict else frozenset(waiting[:_HEAD])
         """Uids of the gangs that were put off longest."""
+        self._unasked = set(self._head)
+        """The ones whose turn has not come."""
         self._put_off: list[str] = []
         self._asked_again: Counter[str] = Counter()
         """Times that a gang has yielded to another one, by uid."""
@@ -94,20 +98,21 @@ class LateGangs:
             return self._wait(gangs)
         self._note_turn(uid, namespace=gangs[0].namespace, cost=cost)
         is_plain = stage is Stage.ADMIT and cost <= _PLAIN
+        is_of_head = any(gang.uid in self._head for gang in gangs)
+        self._unasked.difference_update(gang.uid for gang in gangs)
         if any(gang.uid in self._exempt for gang in gangs):
             is_always = is_plain or any(gang.uid in self._always for gang in gangs)
             is_late = not is_always and session.is_overdue(place)
-        elif is_plain and uid in self._head:
+        elif is_plain and is_of_head:
             is_late = session.is_overdue(place)
         else:
-            is_late = (self._gives_way(gangs) and session.is_halfway(place)) or session.is_late(
-                place
-            )
+            is_late = (not is_of_head and self._gives_way(place)) or session.is_late(place)
         return self._wait(gangs) if is_late else None
 
-    def _gives_way(self, gangs: Sequence[Gang]) -> bool:
-        """Return whether others were put off longer than these gangs."""
-        return bool(self._head) and self._head.isdisjoint(gang.uid for gang in gangs)
+    def _gives_way(self, place: str) -> bool:
+        """Return whether the rest of the time is kept for gangs that were put off longest."""
+        kept = _KEPT * len(self._unasked) / _HEAD
+        return kept > 0.0 and self._session.is_nearly_over(place, kept=kept)
 
     def _wait(self, gangs: Sequence[Gang]) -> Rejection:
         """Put off a gang, or those of a group, and return the answer."""

@@ -11,6 +11,10 @@ Undo = Callable[[], None]
 Item = TypeVar("Item")
 
 
+class CutShortError(RuntimeError):
+    """The time was over before a search ended."""
+
+
 def minimal_subset(
     *,
     candidates: Iterable[Item],
@@ -22,8 +26,7 @@ def minimal_subset(
 
     Candidates are removed in the given order until there is room. Then, last first, each comes back
     if its removal was not necessary. So every candidate of the result is necessary. The result is
-    all candidates if even that makes no room. Everything is undone at the end, also if `fits`
-    raises. O(candidates) moves.
+    all candidates if even that makes no room. Everything is undone at the end. O(candidates) moves.
 
     Args:
         candidates: the candidates, the preferred ones first. Each is read after the one before it
@@ -32,6 +35,9 @@ def minimal_subset(
         fits: whether there is room. More removals never make less of it.
         in_runs: whether `fits` is costly. Then runs of candidates are removed and put back, each
             twice as long as the one before: some (necessary + 1) x log(candidates) questions.
+
+    Raises:
+        CutShortError: `fits` raised it.
     """
     gone: list[tuple[Item, Undo]] = []
     kept: list[tuple[Item, Undo]] = []
@@ -39,7 +45,7 @@ def minimal_subset(
     def room() -> bool:
         try:
             return fits()
-        except BaseException:
+        except CutShortError:
             for _, undo in (*reversed(gone), *kept):
                 undo()
             raise

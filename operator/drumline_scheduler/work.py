@@ -105,12 +105,11 @@ class Work:
         "_allowed",
         "_asked",
         "_began",
-        "_halfway",
-        "_is_halfway",
         "_is_late",
         "_is_overdue",
         "_limit",
         "_part",
+        "_part_began",
         "attempts",
         "blamed",
         "frames",
@@ -125,12 +124,10 @@ class Work:
         self._began = 0.0
         """Reading of the clock at which this attempt began, plus the time of its starts."""
         self._part: CyclePart | None = None
+        self._part_began = 0.0
+        """Reading of the clock at which this part began, plus the time of its starts."""
         self._allowed = 0.0
         """Reading of the clock at which this part is over."""
-        self._halfway = 0.0
-        """Reading of the clock at which half of the time of this part is over."""
-        self._is_halfway = False
-        """True if this part has found half of its time to be over."""
         self._is_late = False
         """True if this part has found its time to be over."""
         self._is_overdue = False
@@ -167,13 +164,13 @@ class Work:
 
     def begin(self, part: CyclePart | None) -> None:
         """Begin a part of the cycle with a share of the time. None: no time counts."""
-        self._part, self._is_halfway, self._is_late, self._is_overdue = part, False, False, False
+        self._part, self._is_late, self._is_overdue = part, False, False
         self._asked.clear()
         if self._limit is not None and part is not None:
             end, least = part.value
             now, seconds = self._limit.clock(), self._limit.seconds
             self._allowed = max(self._began + end * seconds, now + least * seconds)
-            self._halfway = (now + self._allowed) / 2
+            self._part_began = now
 
     def is_late(self, place: str) -> bool:
         """Return whether the rest of this part waits for the next cycle.
@@ -188,15 +185,15 @@ class Work:
             self._is_late = self._is_after(self._allowed, place=place)
         return self._is_late
 
-    def is_halfway(self, place: str) -> bool:
-        """Return whether half of the time of this part is over.
+    def is_nearly_over(self, place: str, *, kept: float) -> bool:
+        """Return whether only a kept share of the time of this part is left.
 
         Args:
             place: the question, as for `is_late`.
+            kept: the share.
         """
-        if not self._is_halfway:
-            self._is_halfway = self._is_after(self._halfway, place=f"half {place}")
-        return self._is_halfway
+        moment = self._allowed - kept * (self._allowed - self._part_began)
+        return self._is_late or self._is_after(moment, place=f"near {place}")
 
     def is_overdue(self, place: str) -> bool:
         """Return whether even privileged gangs wait for the next cycle.
@@ -232,7 +229,7 @@ class Work:
     def note_start(self) -> None:
         """Allow more time, because a gang starts."""
         self._allowed += _START_SECONDS
-        self._halfway += _START_SECONDS
+        self._part_began += _START_SECONDS
         self._began += _START_SECONDS
 
     def clear(self, *, is_probe: bool = False) -> None:
@@ -279,10 +276,10 @@ def is_late(place: str) -> bool:
     return work is not None and work.is_late(place)
 
 
-def is_halfway(place: str) -> bool:
-    """Return whether half of the time of a part is over; see `Work.is_halfway`."""
+def is_nearly_over(place: str, *, kept: float) -> bool:
+    """Return whether only a share of a part's time is left; see `Work.is_nearly_over`."""
     work = _CURRENT.get()
-    return work is not None and work.is_halfway(place)
+    return work is not None and work.is_nearly_over(place, kept=kept)
 
 
 def is_overdue(place: str) -> bool:

@@ -23,7 +23,7 @@ from drumline_scheduler.placement.search import Search
 from drumline_scheduler.placement.slots import SlotIndex
 from drumline_scheduler.placement.topology import Domain
 from drumline_scheduler.resources import amount
-from drumline_scheduler.undo import Undo, minimal_subset
+from drumline_scheduler.undo import CutShortError, Undo, minimal_subset
 from drumline_scheduler.work import spend
 
 
@@ -49,10 +49,6 @@ class Blocker:
 
 MOST_CANDIDATES: Final = 128
 """Gangs in one domain that may be removed before the search for blockers ends."""
-
-
-class CutShortError(RuntimeError):
-    """The time of the cycle was over before the blockers were found."""
 
 
 def find_blockers(
@@ -121,14 +117,16 @@ def _any_blockers(
     candidates = chain(
         gangs[:MOST_CANDIDATES], _kept(view, own, domain), _foreign(index, view, domain)
     )
-    with view.withheld.unchanged():
-        blockers = minimal_subset(
-            candidates=candidates,
-            remove=lambda candidate: candidate.remove(),
-            fits=fits,
-            in_runs=True,
-        )
-    index.catch_up()
+    try:
+        with view.withheld.unchanged():
+            blockers = minimal_subset(
+                candidates=candidates,
+                remove=lambda candidate: candidate.remove(),
+                fits=fits,
+                in_runs=True,
+            )
+    finally:
+        index.catch_up()
     return blockers if was_enough or len(gangs) <= MOST_CANDIDATES else None
 
 

@@ -24,12 +24,7 @@ from typing import Final
 from drumline_scheduler.decisions import BlockReason, Remedy, RemedyKind
 from drumline_scheduler.model import Gang
 from drumline_scheduler.placement.allocations import Vector
-from drumline_scheduler.placement.blockers import (
-    MOST_CANDIDATES,
-    CutShortError,
-    find_blockers,
-    hanging_pods,
-)
+from drumline_scheduler.placement.blockers import MOST_CANDIDATES, find_blockers, hanging_pods
 from drumline_scheduler.placement.eligibility import Ineligibility
 from drumline_scheduler.placement.pool_problems import (
     larger_than_any_node,
@@ -46,6 +41,7 @@ from drumline_scheduler.placement.what_if import (
 )
 from drumline_scheduler.rejections import Rejection, counted, named, request_text
 from drumline_scheduler.resources import PLAIN_RESOURCES, amount
+from drumline_scheduler.undo import CutShortError
 
 _PODS: Final = PLAIN_RESOURCES.index("pods")
 
@@ -377,6 +373,7 @@ def _occupied(
         tail = f"the best {search.level}, {search.domain(best).name}, has {tail}"
     if free >= needed:
         most = most or search.most()
+        search.index.catch_up()  # as above
         tail += f" but room for {_pods_text(search, max(0, most[best]))}"
     if reason is BlockReason.TOPOLOGY_DOES_NOT_FIT and search.depth:
         whole_pool = int(search.index.slots[0][0])

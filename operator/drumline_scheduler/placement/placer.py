@@ -58,6 +58,21 @@ class Placer:
             pods: main pods of the gang once all nodes are found.
             kept: nodes by position, for the pods that keep their node.
         """
+        return self._find(gang=gang, pool=pool, pods=pods, kept=kept)
+
+    def find_whole(
+        self, *, gang: Gang, pool: str, pods: int, kept: Mapping[int, str] = _NONE_KEPT
+    ) -> list[str] | Rejection:
+        """Return nodes like `find`, or the rejection with all that belongs to it, late or not."""
+        before, self._is_late = self._is_late, never_late
+        try:
+            return self._find(gang=gang, pool=pool, pods=pods, kept=kept)
+        finally:
+            self._is_late = before
+
+    def _find(
+        self, *, gang: Gang, pool: str, pods: int, kept: Mapping[int, str]
+    ) -> list[str] | Rejection:
         spend(1)
         search = self._projection.current.search(gang=gang, pool=pool, pods=pods, kept=kept)
         if isinstance(search, Rejection):
@@ -70,7 +85,9 @@ class Placer:
             return nodes
         if kept:
             # The rejection of a repair does not count its own pods: it is valid for this gang only.
-            return why_blocked(search, names=lambda _: self._explain, helps=lambda: True)
+            return why_blocked(
+                search, names=lambda _: self._names(search), helps=lambda: self._helps(search)
+            )
         rejection = self._rejected[question] = self._why_blocked(search)
         return rejection
 

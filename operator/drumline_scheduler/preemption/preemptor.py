@@ -153,7 +153,7 @@ class Preemptor:
             rejection: the rejection of its repair without preemption.
         """
         gang, lost = held.gang, sorted(held.lost)
-        if gang.no_eviction_reason or rejection.reason not in HELPED_BY_PREEMPTION:
+        if not may_repair(gang, queue=queue, rejection=rejection):
             return None
         # Only the lost positions need slots. The other pods stay, so quota is
         # requested for the lost ones.
@@ -350,6 +350,18 @@ _NO_PREEMPTION: Final = PreemptionRule()
 
 def _nothing() -> None:
     """Undo nothing."""
+
+
+def may_repair(gang: Gang, *, queue: Queue, rejection: Rejection) -> bool:
+    """Return whether victims are searched for a broken gang.
+
+    Args:
+        gang: the gang.
+        queue: its queue.
+        rejection: the rejection of its repair without preemption.
+    """
+    is_helped = not gang.no_eviction_reason and rejection.reason in HELPED_BY_PREEMPTION
+    return is_helped and bool(rules_of(gang=gang, queue=queue))
 
 
 def rules_of(*, gang: Gang, queue: Queue) -> list[PreemptionRule]:

@@ -28,7 +28,7 @@ from drumline_scheduler.placement.placer import Placer, placed
 from drumline_scheduler.placement.pool_view import PoolView
 from drumline_scheduler.placement.projection import Nomination, Projection
 from drumline_scheduler.preemption.candidates import Candidates
-from drumline_scheduler.preemption.preemptor import Preemptor
+from drumline_scheduler.preemption.preemptor import Preemptor, may_repair
 from drumline_scheduler.preemption.repair_turns import RepairTurns
 from drumline_scheduler.preemption.resizing import Resizer, give_up
 from drumline_scheduler.quota.unmet_demand import UnmetDemand
@@ -102,15 +102,17 @@ class GangRepair:
             ).of(gang)
         if gang.retry_at > self._now:
             return self._unmet_demand.back_off(gang=gang, pools=()).of(gang)
-        late = self.turns.late(gang)
-        if late is not None:
-            return late.of(gang)
         # 2. Any slots that are free, or the nominated ones. The gang's own
         # nomination must not block them.
         nomination = self._projection.nomination(gang)
+        # Users see no surplus gang. It gives up its places if it cannot be repaired.
+        may_wait = nomination is None and not gang.surplus_of
+        if may_wait and (late := self.turns.late(gang)) is not None:
+            self._unmet_demand.want(gang=gang, pool=held.pool, reason=BlockReason.INSUFFICIENT_GPUS)
+            return late.of(gang)
         if nomination is not None:
             self._projection.release(nomination)
-        find = self._placer.find if self._explains else self._placer.try_find
+        find = self._placer.find_whole if self._explains else self._placer.try_find
         nodes = find(gang=gang, pool=held.pool, pods=held.size, kept=held.survivors)
         if nodes is None:
             if nomination is not None:
@@ -173,12 +175,12 @@ class GangRepair:
         if gang.surplus_of:
             self._candidates.exclude((gang.uid,))
             return give_up(held)
-        may_help = (
+        if (
             self._preempts
             and queue is not None
-            and self._preemptor.may_help(gang=gang, queue=queue, rejections={held.pool: rejection})
-        )
-        if may_help and queue is not None and not self.turns.waits(gang, Stage.PREEMPT):
+            and may_repair(gang, queue=queue, rejection=rejection)
+            and not self.turns.waits(gang, Stage.PREEMPT)
+        ):
             preemption = self._preemptor.repair(held=held, queue=queue, rejection=rejection)
             if preemption is not None:
                 return preemption

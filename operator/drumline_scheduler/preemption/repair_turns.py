@@ -1,11 +1,14 @@
 """Put off repairs for which the time of a cycle does not suffice (`work`).
 
 Searches for free slots cost little, except for costly gangs. Those and the searches for victims
-take turns: some of the gangs that were put off longest are repaired whatever the time.
+take turns after the loss of many gangs. The first ones of a cycle, and some of the gangs that were
+put off longest, are repaired whatever the time. So a few broken gangs always come before any
+pending gang.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -15,6 +18,8 @@ from drumline_scheduler.rejections import Rejection
 
 _MOST_EXEMPT: Final = 3
 """Gangs put off by earlier cycles that are repaired whatever the time. The first may be costly."""
+_FIRST: Final = {Stage.REPAIR: 4, Stage.PREEMPT: 12}
+"""Searches of a cycle that are made whatever the time."""
 
 
 class RepairTurns:
@@ -42,6 +47,9 @@ class RepairTurns:
         self._exempt: set[str] = set()
         self._put_off: dict[str, None] = {}
         """Uids of the gangs that are put off."""
+        self._made: Counter[Stage] = Counter()
+        """Searches that were made."""
+        self._passes = 0
 
     @property
     def put_off(self) -> tuple[str, ...]:
@@ -49,11 +57,13 @@ class RepairTurns:
         return tuple(sorted(self._put_off, key=lambda uid: self._turn.get(uid, len(self._turn))))
 
     def begin(self, broken: Sequence[Admitted]) -> None:
-        """Choose the gangs that are repaired whatever the time.
+        """Begin a pass over the broken gangs: choose those that are repaired whatever the time.
 
         Args:
             broken: the broken gangs of the cycle.
         """
+        self._passes += 1
+        self._put_off.clear()
         gangs = {held.gang.uid: held.gang for held in broken}
         line = [uid for uid in self._turn if uid in gangs]
         ordinary = [uid for uid in line[1:] if not self._is_costly(gangs[uid])]
@@ -72,7 +82,11 @@ class RepairTurns:
             gang: the gang.
             stage: what the time is asked for.
         """
-        if gang.uid in self._exempt or not self._is_late(f"{stage} {gang.uid}"):
+        # Each pass has time of its own, so its questions have names of their own.
+        place = f"{stage} {gang.uid}{f' {self._passes}' if self._passes > 1 else ''}"
+        is_made = self._made[stage] < _FIRST[stage] or gang.uid in self._exempt
+        if is_made or not self._is_late(place):
+            self._made[stage] += 1
             return False
         self._put_off[gang.uid] = None
         return True

@@ -29,6 +29,7 @@ from drumline_scheduler import (
 from drumline_scheduler import cycle as cycle_module
 from drumline_scheduler.admission import Admission
 from drumline_scheduler.faults import Stage
+from drumline_scheduler.model.surplus_gang import with_surplus
 from drumline_scheduler.preemption.victims import MAX_EXACT_CANDIDATES
 from drumline_scheduler.queueing.deferral import TRY_BUDGET
 from drumline_scheduler.work import CyclePart, TimeLimit, Work
@@ -223,7 +224,7 @@ def test_gangs_of_many_namespaces_take_turns_in_time(seed: int) -> None:
     def slow() -> Work:
         return Work(limit=TimeLimit(clock=Clock(step=0.025), seconds=1.0))
 
-    made = cycles(cluster(*racks()), line, count=5, policy=Policy(), work=slow)
+    made = cycles(cluster(*racks()), line, count=7, policy=Policy(), work=slow)
     seen = [len(tried(each)) for each in made]
     assert max(seen) < 40
     assert set().union(*map(tried, made)) == {f"g{at}" for at in range(60)}
@@ -763,29 +764,84 @@ def test_a_repair_takes_free_slots_whatever_the_time() -> None:
 
 
 def test_costly_repairs_take_turns() -> None:
-    """Nothing is free, so each search fails. Every gang is tried, in some cycle."""
+    """Nothing is free, so each search fails. The first four are tried whatever the time."""
     nodes = [node(f"n{index}") for index in range(8)]
     running = [broken(f"g{index}", f"n{index}", costly=True) for index in range(8)]
-    made = cycles(cluster(*nodes, running=running), [], count=9, policy=Policy())
-    waiting = {held.gang.key.split("/")[1] for held in running}
-    assert [len(tried(each)) for each in made] == [0, *([1] * 8)]
-    assert set().union(*map(tried, made)) == waiting
-    assert all(len(each.put_off) >= 7 for each in made)
+    made = cycles(cluster(*nodes, running=running), [], count=6, policy=Policy())
+    assert [len(tried(each)) for each in made] == [4, *([5] * 5)]
+    assert set().union(*map(tried, made)) == {f"g{index}" for index in range(8)}
+    assert [len(each.put_off) for each in made] == [4, *([3] * 5)]
 
 
 def test_victims_for_repairs_take_turns() -> None:
-    """The slots of a victim are enough for one gang, and the time for none."""
-    nodes = [node(f"n{index}") for index in range(6)]
-    running = [broken(f"g{index}", f"n{index}", priority=2) for index in range(4)]
-    running += [admitted(gang(f"low{index}", gpus=2), f"n{4 + index}") for index in range(2)]
+    """A victim is enough for one gang. The first twelve are searched for whatever the time."""
+    nodes = [node(f"n{index}") for index in range(20)]
+    running = [broken(f"g{index:02}", f"n{index}", priority=2) for index in range(16)]
+    running += [
+        admitted(gang(f"low{index}", gpus=2, priority=3 - 3 * (index == 0)), f"n{16 + index}")
+        for index in range(4)
+    ]
     snapshot = cluster(*nodes, running=running, queues=(queue("research", 99),))
     policy = Policy(repairs_preempt=True)
     first, second = cycles(snapshot, [], count=2, policy=policy)
-    assert first.preemptions == ()
-    assert first.put_off == tuple(f"uid-g{index}" for index in range(4))
-    assert {each.reason for each in first.blocked} == {BlockReason.INSUFFICIENT_GPUS}
-    assert [each.key for each in second.preemptions] == ["training/g0", "training/g1"]
-    assert second.put_off == ("uid-g3",)
+    assert [each.key for each in first.preemptions] == ["training/g00"]
+    assert first.put_off == tuple(f"uid-g{index}" for index in range(12, 16))
+    assert second.put_off == ("uid-g15",)
+
+
+def test_a_few_broken_gangs_come_before_pending_ones_whatever_the_time() -> None:
+    held = broken("a", "n0", costly=True)
+    (made,) = cycles(
+        cluster(node("n0"), node("n1"), running=[held]),
+        [gang("low", gpus=2)],
+        count=1,
+        policy=Policy(),
+    )
+    assert [each.key for each in made.placed] == ["training/a"]
+
+
+def test_a_nominated_repair_is_never_put_off() -> None:
+    """Its victims leave for it, so its places are kept, and taken once they are free."""
+    costly_gangs = [broken(f"b{index}", f"n{index + 2}", costly=True) for index in range(6)]
+    held = broken("z", "n0", costly=True, at=9.0)
+    nominated = replace(held, nominated=dict.fromkeys(held.lost, "n1"), nominated_pool="h100")
+    low = admitted(gang("low", gpus=2), "n1", leaving=True)
+    nodes = [node(f"n{index}") for index in range(8)]
+    waits = cluster(*nodes, running=[*costly_gangs, nominated, low])
+    (first,) = cycles(waits, [], count=1, policy=Policy(repairs_preempt=True))
+    reasons = {each.key: each.reason for each in first.blocked}
+    assert reasons["training/z"] is BlockReason.WAITING_FOR_VICTIMS
+    assert reasons["training/b5"] is BlockReason.NOT_TRIED
+    gone = cluster(*nodes, running=[*costly_gangs, nominated])
+    (second,) = cycles(gone, [gang("new", gpus=2)], count=1, policy=Policy(repairs_preempt=True))
+    assert [(each.key, each.assignment[-1]) for each in second.placed] == [("training/z", "n1")]
+
+
+def test_a_surplus_gang_gives_up_whatever_the_time() -> None:
+    base = with_surplus(gang("a", nodes=4, gpus=2, sizes=(1, 2, 4)), smallest=1)
+    assert base.surplus is not None
+    costly_gangs = [broken(f"b{index}", f"n{index + 2}", costly=True) for index in range(6)]
+    surplus = admitted(base.surplus, "n1", "gone", lost=frozenset({1}))
+    snapshot = cluster(
+        *(node(f"n{index}") for index in range(8)),
+        running=[*costly_gangs, admitted(base, "n0"), surplus],
+    )
+    (made,) = cycles(snapshot, [], count=1, policy=Policy())
+    assert [each.uid for each in made.resized] == [base.surplus.uid]
+    assert all("surplus" not in each.uid for each in made.blocked)
+
+
+def test_an_elastic_gang_shrinks_whatever_the_time() -> None:
+    """Its sizes are not bisected in a repair, so they do not make it costly."""
+    elastic = gang("e", nodes=4, gpus=2, sizes=(1, 2, 4))
+    running = [
+        admitted(replace(elastic, key=f"training/e{at}", uid=f"uid-e{at}"), f"n{at}", "gone")
+        for at in range(8)
+    ]
+    running = [replace(each, lost=frozenset({1})) for each in running]
+    snapshot = cluster(*(node(f"n{at}") for at in range(8)), running=running)
+    (made,) = cycles(snapshot, [], count=1, policy=Policy())
+    assert len(made.resized) == 8
 
 
 def test_a_second_kind_of_a_namespace_has_its_turn_among_many_namespaces() -> None:

@@ -35,10 +35,12 @@ def nominated_in_vain(rejected: Iterable[Blocked], jobs: Mapping[str, Job]) -> l
     and hardly any has one, so no task is made for the others.
     """
     return [
-        jobs[blocked.uid]
+        job
         for blocked in rejected
         if blocked.reason is not BlockReason.WAITING_FOR_VICTIMS
-        and jobs[blocked.uid].status.nominated is not None
+        # A surplus gang has no job of its own.
+        and (job := jobs.get(blocked.uid)) is not None
+        and job.status.nominated is not None
     ]
 
 

@@ -18,6 +18,7 @@ from drumline_scheduler import (
     RemedyKind,
     Resources,
     Role,
+    Slice,
     Snapshot,
 )
 from drumline_scheduler.decisions import MAX_MESSAGE_CHARS
@@ -421,3 +422,18 @@ def test_the_same_situation_gives_the_same_words_at_any_time() -> None:
     snapshot = cluster(*racks(count=1), running=[admitted(gang("r"), "n0")])
     gang_a = gang("a", nodes=2, gpus=2)
     assert run(snapshot, gang_a, now=1.0) == run(snapshot, gang_a, now=1e9)
+
+
+def test_the_room_of_the_pool_counts_hosts_whose_pods_were_placed_first() -> None:
+    """Slices that stand on a host get their pods there before the others are counted."""
+    nodes = [node(f"n{i}", f"rack-{i // 2}", f"n{i}", gpus=4) for i in range(4)]
+    slices = (Slice(level="host", pods=2),)
+    item = gang("a", nodes=4, gpus=1, required_level="rack", slices=slices)
+    running = [
+        admitted(item, "n0", "gone", "gone", "gone", lost=frozenset({1, 2, 3})),
+        admitted(gang("h1", gpus=3), "n1"),
+        admitted(gang("h0", gpus=1), "n0"),
+    ]
+    snapshot = cluster(*nodes, levels=("rack", "host"), running=running)
+    (blocked,) = run(snapshot).blocked
+    assert "the whole pool has room for 10 such pods" in blocked.message
