@@ -17,6 +17,7 @@ NEVER: Final = (
     "PoolNotFound",
     "NoQuotaInPool",
     "NamespaceNotAllowed",
+    "PriorityClassNotFound",
     "PriorityTooHigh",
     "TopologyLevelUnknown",
 )
@@ -118,7 +119,7 @@ QUEUES: Final = AlertGroup(
         Alert(
             name="DrumlinePreemptionsPileUp",
             expression="sum by (reason) (increase(drumline_preemptions_total"
-            '{reason!~"Moved|QueueDrained|BudgetSpent"}[1h])) > 20',
+            '{reason!~"Moved|QueueDrained|QuotaLowered|BudgetSpent"}[1h])) > 20',
             minutes=0,
             severity="warning",
             summary="{{ $value | humanize }} gangs were preempted within an hour, reason"

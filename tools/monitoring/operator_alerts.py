@@ -67,21 +67,23 @@ OPERATOR: Final = AlertGroup(
     alerts=(
         Alert(
             name="DrumlineNoLeader",
-            expression="absent(drumline_leader == 1)",
+            # Each installation has a leader of its own.
+            expression="sum by (namespace) (drumline_leader) == 0 or"
+            ' label_replace(absent(drumline_leader), "namespace", "drumline-system", "", "")',
             minutes=2,
             severity="critical",
-            summary="No process of the operator leads. No job is placed and no lost pod is"
-            " replaced. Running jobs continue.",
-            command="kubectl get lease,pods -n drumline-system",
+            summary="No process of the operator in namespace {{ $labels.namespace }} leads. No job"
+            " is placed and no lost pod is replaced. Running jobs continue.",
+            command="kubectl get lease,pods -n {{ $labels.namespace }}",
         ),
         Alert(
             name="DrumlineTwoLeaders",
-            expression="sum(drumline_leader) > 1",
+            expression="sum by (namespace) (drumline_leader) > 1",
             minutes=2,
             severity="critical",
-            summary="{{ $value }} processes report that they lead. Only the holder of the Lease"
-            " can write.",
-            command="kubectl get lease -n drumline-system drumline-operator -o yaml",
+            summary="{{ $value }} processes in namespace {{ $labels.namespace }} report that they"
+            " lead. Only the holder of the Lease can write.",
+            command="kubectl get lease -n {{ $labels.namespace }} drumline-operator -o yaml",
         ),
         Alert(
             name="DrumlineOperatorRestarts",

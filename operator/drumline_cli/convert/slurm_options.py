@@ -58,7 +58,7 @@ _WHY_NOT: Final = {
     "open-mode": "the pods have the logs: drumline logs JOB",
     "label": "drumline logs starts each line with the index of its pod",
     "l": "drumline logs starts each line with the index of its pod",
-    "array": "an array corresponds to several TrainingJobs; drumline clone creates them",
+    "array": "an array corresponds to a sweep: drumline run --sweep creates its TrainingJobs",
     "dependency": "list the jobs in spec.after, with their names in this cluster",
     "qos": "set spec.priorityClassName to a PriorityClass",
     "constraint": "set labels of the nodes in spec.nodeSelector",

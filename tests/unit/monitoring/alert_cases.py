@@ -51,17 +51,26 @@ def _buckets(metric: str, counts: Mapping[str, str], **labels: str) -> Samples:
 
 CASES: Mapping[str, AlertCase] = {
     "DrumlineNoLeader": AlertCase(
-        fires={'drumline_leader{instance="a"}': "0x10", 'drumline_leader{instance="b"}': "0x10"},
+        fires={  # another installation has a leader
+            'drumline_leader{instance="a",namespace="one"}': "0x10",
+            'drumline_leader{instance="b",namespace="two"}': "1x10",
+        },
         at_minutes=3,
+        labels={"namespace": "one"},
         silent={'drumline_leader{instance="a"}': "0x10", 'drumline_leader{instance="b"}': "1x10"},
     ),
     "DrumlineTwoLeaders": AlertCase(
-        fires={'drumline_leader{instance="a"}': "1x10", 'drumline_leader{instance="b"}': "1x10"},
+        fires={
+            'drumline_leader{instance="a",namespace="one"}': "1x10",
+            'drumline_leader{instance="b",namespace="one"}': "1x10",
+        },
         at_minutes=3,
+        labels={"namespace": "one"},
         value="2",
-        silent={  # one took over from the other
-            'drumline_leader{instance="a"}': "1 1 0x8",
-            'drumline_leader{instance="b"}': "0 1x9",
+        silent={  # one took over from the other, and another installation has a leader
+            'drumline_leader{instance="a",namespace="one"}': "1 1 0x8",
+            'drumline_leader{instance="b",namespace="one"}': "0 1x9",
+            'drumline_leader{instance="c",namespace="two"}': "1x10",
         },
     ),
     "DrumlineOperatorRestarts": AlertCase(
@@ -336,7 +345,10 @@ CASES: Mapping[str, AlertCase] = {
         at_minutes=60,
         labels={"reason": "LowerPriority"},
         value="60",
-        silent={'drumline_preemptions_total{reason="Moved"}': "0+1x60"},
+        silent={
+            f'drumline_preemptions_total{{reason="{reason}"}}': "0+1x60"
+            for reason in ("Moved", "QueueDrained", "QuotaLowered", "BudgetSpent")
+        },
     ),
     "DrumlineNodeBroken": AlertCase(
         fires={_disrupted(): "1x90"},

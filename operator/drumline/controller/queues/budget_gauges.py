@@ -15,12 +15,15 @@ MOST_USERS: Final = 16
 """Most users with a series in each queue, by use. Jobs may name any number of users."""
 
 
-def show_budgets(gauges: BudgetMetrics, budgets: QueueBudgets, *, now: float) -> None:
+def show_budgets(
+    gauges: BudgetMetrics, budgets: QueueBudgets, *, names_users: bool, now: float
+) -> None:
     """Set the gauges of all queues that have a budget, and remove those of other queues.
 
     Args:
         gauges: gauges to set.
         budgets: budgets of the queues and their spent amounts.
+        names_users: whether the readers may see the users' names.
         now: seconds since the epoch.
     """
     # Clear first: a queue that was deleted or lost its budget must not keep its series.
@@ -44,7 +47,8 @@ def show_budgets(gauges: BudgetMetrics, budgets: QueueBudgets, *, now: float) ->
             gauges.cost.labels(queue=queue).set(budget.cost / MILLIONTHS)
             gauges.spent_cost.labels(queue=queue).set(had / HOUR_SECONDS / MILLIONTHS)
         if budget.user_gpu_hours is not None:
-            _show_users(gauges, queue, users.get(queue, {}), budget=budget, now=now)
+            of_queue = users.get(queue, {}) if names_users else {}
+            _show_users(gauges, queue, of_queue, budget=budget, now=now)
 
 
 def _show_users(

@@ -372,6 +372,9 @@ class SchedulerLoop:
             # A queue that does not exist has any name that a tenant writes.
             exists = job is not None and self._state.queues.get(job.spec.queue) is not None
             reasons[job.spec.queue if job and exists else "", str(blocked.reason)] += 1
+        for job in self._state.scheduling.jobs_without_priority_class():
+            exists = self._state.queues.get(job.spec.queue) is not None
+            reasons[job.spec.queue if exists else "", MISSING_PRIORITY_CLASS] += 1
         for (queue, reason), count in reasons.items():
             self._metrics.scheduling.pending_jobs.labels(queue=queue, reason=reason).set(count)
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Final
 
 from drumline.lifecycle.model.job import Job
@@ -40,11 +40,13 @@ def cluster_series(
         snapshot: the nodes, and the GPUs that jobs hold.
         disruptions: announced disruptions, one for each node.
         pods_of: returns the pods of a job by namespace and uid.
-        most_jobs: number of jobs with their own series. Jobs that hold GPUs come first.
+        most_jobs: number of jobs with their own series. Jobs that hold GPUs come first. 0: the
+            readers are not restricted, so no job is named.
         now: seconds since the epoch.
     """
     chosen, left_out = _job_series(jobs, snapshot=snapshot, most=most_jobs)
     partial = (partial_gang(job, pods_of(job.namespace, job.uid), now=now) for job in jobs)
+    found = [gang for gang in partial if gang is not None]
     return ClusterSeries(
         jobs=chosen,
         jobs_left_out=left_out,
@@ -55,8 +57,17 @@ def cluster_series(
             )
             for each in disruptions
         ),
-        partial=tuple(gang for gang in partial if gang is not None),
+        partial=tuple(found if most_jobs else _by_queue(found)),
     )
+
+
+def _by_queue(gangs: Iterable[PartialGang]) -> Iterator[PartialGang]:
+    """Yield the missing members of each queue, without the names of its jobs."""
+    missing = Counter[str]()
+    for gang in gangs:
+        missing[gang.queue] += gang.missing
+    for queue, members in missing.items():
+        yield PartialGang(namespace="", name="", queue=queue, missing=members)
 
 
 def partial_gang(job: Job, pods: Collection[PodFacts], *, now: float) -> PartialGang | None:

@@ -298,7 +298,8 @@ class UsageReporter:
                 gpus, _ = held_in(pools.get(held.pool), held.gpus)
                 foreign[held.gang.queue, held.pool] += gpus
         self._state.budgets.observe(uses, foreign_gpus=foreign, now=now)
-        show_budgets(self._metrics.budgets, self._state.budgets, now=now)
+        names = self._job_metrics > 0
+        show_budgets(self._metrics.budgets, self._state.budgets, names_users=names, now=now)
 
     def _report_goodput(self, uses: Iterable[JobUse], *, now: float) -> None:
         productive: dict[str, Fraction] = defaultdict(Fraction)

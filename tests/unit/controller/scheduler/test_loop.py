@@ -305,6 +305,18 @@ async def test_queues_that_do_not_exist_are_counted_as_one(
     assert metrics.registry.get_sample_value("drumline_pending_jobs", labels) == 5
 
 
+async def test_jobs_of_a_missing_priority_class_are_counted(
+    make_loop: MakeLoop, metrics: Metrics
+) -> None:
+    """No cycle sees them, and their alert needs the number."""
+    state = a_full_node()
+    state.on_job(None, job_view("typo", uid="u9", priorityClassName="hihg"))
+    committer = AsyncMock(**{"withdraw.return_value": True, "carry_out.return_value": True})
+    await make_loop(committer, Mock(), asyncio.Event(), state=state).cycle()
+    labels = {"queue": "research", "reason": "PriorityClassNotFound"}
+    assert metrics.registry.get_sample_value("drumline_pending_jobs", labels) == 1
+
+
 async def test_the_message_of_a_new_job_has_its_expected_start(tmp_path: Path) -> None:
     """In the cycle that rejects it, so in one write."""
     state, metrics = a_full_node(), Metrics()

@@ -96,6 +96,9 @@ def a_gang(*bound: int, **status: Any) -> ClusterCache:
 def test_a_gang_that_is_partly_bound_past_its_start_is_named() -> None:
     (partial,) = series_of(a_gang(0), now=PAST_ITS_START).partial
     assert partial == PartialGang(namespace="team", name="gang", queue="research", missing=1)
+    # Readers who are not restricted see no name of a job.
+    (partial,) = series_of(a_gang(0), most_jobs=0, now=PAST_ITS_START).partial
+    assert partial == PartialGang(namespace="", name="", queue="research", missing=1)
 
 
 @pytest.mark.parametrize(

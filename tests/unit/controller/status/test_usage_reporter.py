@@ -200,14 +200,16 @@ async def test_money_and_users_are_metrics_of_the_users_with_most() -> None:
     of_each = "drumline_queue_budget_user_gpu_seconds"
     assert gauge(metrics, of_each, queue="research") == 3 * 3600
     by_user = "drumline_queue_budget_user_spent_gpu_seconds"
-    named = [
-        sample.labels["user"]
-        for family in metrics.registry.collect()
-        for sample in family.samples
-        if sample.name == by_user
-    ]
-    assert named == [f"user-{number:02}" for number in range(MOST_USERS)]
+
+    def named() -> list[str]:
+        samples = (each for family in metrics.registry.collect() for each in family.samples)
+        return [each.labels["user"] for each in samples if each.name == by_user]
+
+    assert named() == [f"user-{number:02}" for number in range(MOST_USERS)]
     assert gauge(metrics, by_user, queue="research", user="user-00") == 360
+    # Readers who are not restricted see no name of a user.
+    await reporter(state, metrics, now=now, most_jobs=0).report()
+    assert named() == []
 
 
 async def test_what_foreign_pods_hold_is_spent_too() -> None:
