@@ -80,6 +80,7 @@ _RUNNERS: Final = {
 _SUBCOMMANDS: Final = frozenset(("run", "exec", "profile"))
 _LEADING_WORDS: Final = {"taskset": 1, "timeout": 1, "chrt": 1}
 """Number of positional words before the command: a mask, a duration or a priority."""
+_SHELL_SCRIPTS: Final = (".sh", ".bash", ".zsh")
 _MAX_DEPTH: Final = 16
 
 
@@ -114,6 +115,8 @@ def launcher_of(command: Sequence[str]) -> str | None:
             words = inner
         elif program in _WRAPPERS or program in _RUNNERS:
             words = _behind(program, words[1:])
+        elif program.endswith(_SHELL_SCRIPTS):
+            return None
         else:
             return ""
     return None

@@ -40,11 +40,13 @@ from drumline_cli.run.submission import (
 from drumline_cli.run.sweep import sweep_requests
 from drumline_cli.run.variables import whole_secrets
 from drumline_cli.validation import check
+from drumline_contract.launchers import SHELLS
 
 _DRY_RUN_HEADER: Final = (
     "# kubectl apply --server-side -f FILE (without --server-side kubectl keeps a copy of each\n"
     "# object in an annotation, which is too small for code over about 150 KB)\n"
 )
+_SCRIPTS: Final = (".py", ".sh", ".bash")
 _UNSTORED: Final = "# not in its bucket yet: drumline run without --dry-run uploads the code\n"
 
 
@@ -151,7 +153,7 @@ def _packed(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Packe
 
 
 def _check_script(command: Sequence[str], files: Sequence[str]) -> None:
-    """Refuse a Python script that is not among the files that pods get.
+    """Refuse a script that is not among the files that pods get.
 
     Raises:
         BadInput: the first script of the command is a relative path without a file.
@@ -159,9 +161,10 @@ def _check_script(command: Sequence[str], files: Sequence[str]) -> None:
     # Options of the program come later, so the first word is the program.
     script = next((word for word in command if not word.startswith("-")), "")
     # `python train.py` and `train.py` both name the script.
-    if PurePosixPath(script).name.startswith("python"):
+    program = PurePosixPath(script).name
+    if program.startswith("python") or program in SHELLS:
         script = next(iter(word for word in command[1:2] if not word.startswith("-")), "")
-    if not script.endswith(".py") or script.startswith("/"):
+    if not (script.endswith(_SCRIPTS) or script.startswith("./")) or script.startswith("/"):
         return
     # A missing script would fail only in the pods, perhaps after hours of waiting.
     if str(PurePosixPath(script)) not in files:

@@ -455,6 +455,9 @@ def test_all_keys_of_a_secret_are_read_and_their_values_are_not_kept(drumline: D
     ("words", "problem"),
     [
         (("run", "--", "python", "trian.py"), "did you mean train.py?"),
+        (("run", "--", "./nothere.sh"), "./nothere.sh is not among the files"),
+        (("run", "--", "bash", "nothere.sh"), "nothere.sh is not among the files"),
+        (("run", "--", "./nothere"), "./nothere is not among the files"),
         (("run", "-G0", "--", "python", "train.py"), "--gpus 0"),
         (("run", "--resources", "memory=64GB", "--", "python", "train.py"), "spec.resources"),
         (("run", "--name", "My_Job", "--", "python", "train.py"), "metadata.name"),

@@ -61,6 +61,8 @@ sh -x run.sh torchrun
 bash -c 'cd /code && torchrun train.py'
 bash -c 'python a.py; python b.py'
 bash
+./go.sh
+env A=1 scripts/go.bash --lr 1
 """
 
 
