@@ -458,9 +458,11 @@ def add_copy(copy: argparse.ArgumentParser) -> None:
     _add_inside(copy)
 
 
-def _add_claim_pod(command: argparse.ArgumentParser) -> None:
+def _add_claim_pod(
+    command: argparse.ArgumentParser, *, default_image: str = "$DRUMLINE_IMAGE"
+) -> None:
     pod = command.add_argument_group("pod that mounts the claim")
-    pod.add_argument("--image", help="image with python3 (default: $DRUMLINE_IMAGE)")
+    pod.add_argument("--image", help=f"image with python3 (default: {default_image})")
     pod.add_argument(
         "--pull-secret",
         action="append",
@@ -514,7 +516,7 @@ def add_export(export: argparse.ArgumentParser) -> None:
         help="further claim and its mount path, such as the folder of the base model; may be"
         " repeated",
     )
-    _add_claim_pod(export)
+    _add_claim_pod(export, default_image="the job's, or $DRUMLINE_IMAGE")
     add_cluster(export)
 
 

@@ -193,6 +193,11 @@ def _score(chosen: argparse.Namespace) -> Output:
         rows = read_rows(content)
     except ConfigError as error:
         raise BadInput(f"{chosen.score}: {error}") from None
+    # Ranks and shares of nothing would look perfect.
+    if not any(row.ran for row in rows):
+        raise BadInput(
+            f"{chosen.score}: no row is measured; add iteration_ms or memory_gb of runs that fit"
+        )
     scored, errors = score(rows)
     if chosen.output == "json":
         return Output(text=json.dumps(json_output.score_json(scored, errors), indent=1) + "\n")

@@ -279,6 +279,8 @@ def test_measured_rows_are_scored(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert all(abs(row["predicted_ms"] / row["measured_ms"] - 1) < 0.1 for row in shown["rows"])
     file.write_text(SCORED.replace("3072", "wide"))
     assert "line 2: hidden:" in plan(capsys, "--score", str(file), code=2)
+    file.write_text("\n".join(line.rpartition(",")[0] for line in SCORED.splitlines()))
+    assert "no row is measured" in plan(capsys, "--score", str(file), code=2)
 
 
 def play_python(script: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
