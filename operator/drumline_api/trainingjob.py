@@ -241,7 +241,8 @@ class RecoverySpec(ApiModel):
     """Length of the sliding window of all these limits. Default: 86400 (one day)."""
     hang_timeout_seconds: Annotated[int, Field(ge=10, le=86_400)] = 600
     """Seconds without progress after which all ranks restart, if all of them are stuck and none is
-    the cause. A single rank that blocks the others is detected within seconds. Default: 600."""
+    the cause. In the bundled trainer, a single rank that blocks the others is detected within
+    seconds. Scripts with the client wait this long in both cases. Default: 600."""
     lost_after_seconds: Annotated[int, Field(ge=2, le=3600)] = 5
     """Seconds after which a member is replaced if neither its peers nor the operator hear from it.
     Default: 5."""
