@@ -6,6 +6,7 @@ Nothing heavier is imported here, so that `--help` and a mistyped option are ans
 from __future__ import annotations
 
 import argparse
+from textwrap import fill
 from typing import Final
 
 from drumline import __version__
@@ -190,6 +191,13 @@ def _add_logs(logs: argparse.ArgumentParser) -> None:
     overview_arguments.add_archive(logs)
 
 
+def _wrapped(text: str) -> str:
+    """Return a text whose long lines are wrapped, because argparse keeps lines as they are."""
+    lines = (fill(line, _WIDTH) if len(line) > _WIDTH else line for line in text.splitlines())
+    return "\n".join(lines)
+
+
+_WIDTH: Final = 100
 # These commands take a job and nothing else, so one table describes them.
 _SIMPLE: Final = {
     "stop": "suspend a job: it releases its GPUs and keeps its place in the history (spec.suspend)",
@@ -262,7 +270,7 @@ _COMMANDS: Final = (
     ),
     *(
         # The summary is also the description, because there are no options to explain.
-        CommandGrammar(name, summary, f"{summary}.", run_arguments.add_job)
+        CommandGrammar(name, summary, f"{summary[0].upper()}{summary[1:]}.", run_arguments.add_job)
         for name, summary in _SIMPLE.items()
     ),
     *overview_arguments.COMMANDS,
@@ -370,7 +378,7 @@ def parser(program: str) -> CommandParser:
             commands.add_parser(
                 each.name,
                 help=each.summary,
-                description=each.description,
+                description=_wrapped(each.description),
                 # Exit codes belong to the help of each command, because scripts depend on them.
                 epilog="\n".join(filter(None, (each.examples, exit_codes_of(each.name)))),
                 # Examples contain line breaks that argparse would reflow.

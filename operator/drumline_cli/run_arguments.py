@@ -288,11 +288,11 @@ def _add_code(run: argparse.ArgumentParser) -> None:
     )
 
 
-HOLD_DESCRIPTION: Final = (
-    "Keep the pods and their GPUs for this number of seconds after a script failed and cannot be"
-    " restarted in them (spec.recovery.holdSeconds). It applies from the job's next start."
-    " drumline run --hold applies it from the first start."
-)
+HOLD_DESCRIPTION: Final = """\
+Keep the pods and their GPUs for this number of seconds after a script failed and cannot be
+restarted in them (spec.recovery.holdSeconds). It applies from the job's next start. drumline run
+--hold applies it from the first start.
+"""
 HOLD_SECONDS: Final = 1800
 AROUND_SECONDS: Final = 30
 

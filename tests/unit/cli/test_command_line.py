@@ -9,7 +9,7 @@ import pytest
 from drumline_cli.arguments import parser
 from drumline_cli.command_line import arranged, parse
 from drumline_cli.exit_codes import CommandExit
-from drumline_cli.grammar import GROUPS, commands
+from drumline_cli.grammar import GROUPS, Command, commands
 from drumline_cli.program import main
 from tests.texts import missing
 
@@ -134,3 +134,10 @@ def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
         main(["--version"])
     assert ended.value.code == 0
     assert capsys.readouterr().out.startswith("drumline ")
+
+
+@pytest.mark.parametrize("command", commands(parser("drumline")), ids=lambda each: each.name)
+def test_the_description_of_a_command_is_a_readable_paragraph(command: Command) -> None:
+    description = command.parser.description or ""
+    assert description[:1].isupper()
+    assert max(map(len, description.splitlines())) <= 100

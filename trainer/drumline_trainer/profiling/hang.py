@@ -138,7 +138,11 @@ def read_dumps(folder: Path) -> list[RankState]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the summary of a folder."""
-    parser = argparse.ArgumentParser(prog="drumline_trainer.profiling.hang", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="drumline_trainer.profiling.hang",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("folder", type=Path, help="with a rank-N.json of every rank")
     states = read_dumps(parser.parse_args(arguments).folder)
     sys.stdout.write("\n".join(summary(states)) + "\n")

@@ -37,7 +37,11 @@ def nsys_command(options: Sequence[str], *, report: str) -> list[str]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the command, or become it. Returns 127 where nsys is not installed."""
-    parser = argparse.ArgumentParser(prog="drumline_trainer.profiling.nsys", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="drumline_trainer.profiling.nsys",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--print", action="store_true", help="show the command and do nothing")
     parser.add_argument("--report", default="drumline", help="name of nsys's report")
     parser.add_argument("options", nargs="*", metavar="-- OPTIONS", help="of drumline_trainer")
