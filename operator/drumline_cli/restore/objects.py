@@ -54,7 +54,13 @@ def restored(raw: Mapping[str, Any]) -> Restored | LeftOut:
         return _code(raw)
     if not api.startswith(f"{GROUP}/") or kind not in ORDER:
         return LeftOut(reason="not an object of Drumline; apply it unchanged if jobs need it")
-    return _job(raw) if kind == "TrainingJob" else Restored(manifest=_manifest(raw, "spec"))
+    if kind == "TrainingJob":
+        return _job(raw)
+    manifest = _manifest(raw, "spec")
+    # The API server accepts an override only from the user who grants it.
+    left_out = _fields(manifest, "spec").pop("overrides", None)
+    note = "its overrides are left out; grant them again" if left_out else ""
+    return Restored(manifest=manifest, note=note)
 
 
 def _job(raw: Mapping[str, Any]) -> Restored | LeftOut:
@@ -64,10 +70,11 @@ def _job(raw: Mapping[str, Any]) -> Restored | LeftOut:
     manifest = _manifest(raw, "spec")
     checkpoint = _fields(_fields(manifest, "spec"), "checkpoint")
     metadata = _fields(raw, "metadata")
+    user = _fields(manifest, "spec").get("user")
+    charged = f"; with userPolicy, only {user} or a trusted user may apply it" if user else ""
     if not checkpoint:
-        return Restored(
-            manifest=manifest, note="it has no checkpoints and starts from the beginning"
-        )
+        note = "it has no checkpoints and starts from the beginning"
+        return Restored(manifest=manifest, note=f"{note}{charged}")
     path = checkpoint_path(
         str(checkpoint.get("path") or ""),
         name=str(metadata.get("name", "")),
@@ -78,7 +85,7 @@ def _job(raw: Mapping[str, Any]) -> Restored | LeftOut:
         note = f"it continues from {checkpoint['bucket']}/{path}"
     else:
         note = f"it continues from folder {path} of claim {checkpoint.get('claimName', '')}"
-    return Restored(manifest=manifest, note=note)
+    return Restored(manifest=manifest, note=f"{note}{charged}")
 
 
 def _code(raw: Mapping[str, Any]) -> Restored | LeftOut:

@@ -149,3 +149,16 @@ def test_a_backup_with_nothing_in_it_is_an_error(
     file.write_text(yaml.safe_dump(saved("Deployment", api="apps/v1", spec={})))
     assert main(["restore", str(file)]) == 2
     assert "nothing to restore" in capsys.readouterr().err
+
+
+def test_what_only_some_users_may_apply_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    quotas = [{"gpuPool": "h100", "nominalGpus": 8}]
+    override = {"job": "team/late", "until": "2026-12-01T00:00:00Z", "grantedBy": "ada"}
+    queue = saved("TrainingQueue", spec={"quotas": quotas, "overrides": [override]})
+    job = saved("TrainingJob", spec={**SPEC, "user": "bob"}, metadata={"namespace": "team"})
+    (restored_queue, restored_job), notes = run([queue, job], tmp_path, capsys)
+    assert restored_queue["spec"] == {"quotas": quotas}
+    assert restored_job["spec"]["user"] == "bob"
+    assert not missing(notes, "its overrides are left out", "only bob or a trusted user")
