@@ -196,13 +196,21 @@ LabelValue = Annotated[
 
 
 def _is_moment(text: str) -> str:
-    # The format `date-time` is checked by the server. Stored objects may be older than it.
+    # The server checks format and pattern. Stored objects may be older than them.
     datetime.fromisoformat(text)
     return text
 
 
+# The server's `date-time` also has lower-case letters, any offset and year 0. Python reads none of
+# them, so one such time would make a whole object unreadable.
+_MOMENT_PATTERN: Final = (
+    r"^[1-9][0-9]{3}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?"
+    r"(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])$"
+)
 Timestamp = Annotated[
-    str, AfterValidator(_is_moment), Field(json_schema_extra={"format": "date-time"})
+    str,
+    AfterValidator(_is_moment),
+    Field(json_schema_extra={"format": "date-time", "pattern": _MOMENT_PATTERN}),
 ]
 """RFC 3339, UTC."""
 
@@ -220,8 +228,14 @@ Quantity = Annotated[
     BeforeValidator(_quantity_text),
     Field(max_length=32, pattern=_QUANTITY_PATTERN),
     WithJsonSchema(
-        # int-or-string: the server accepts `4` and `"4"`, and `kubectl` shows what was written.
-        {"x-kubernetes-int-or-string": True, "maxLength": 32, "pattern": _QUANTITY_PATTERN}
+        # int-or-string: the server accepts `4` and `"4"`, and `kubectl` shows what was written. It
+        # compares only texts with the pattern, and only numbers with the minimum.
+        {
+            "x-kubernetes-int-or-string": True,
+            "maxLength": 32,
+            "minimum": 0,
+            "pattern": _QUANTITY_PATTERN,
+        }
     ),
 ]
 """A Kubernetes quantity without sign or exponent: `4`, `500m`, `1.5Gi`."""

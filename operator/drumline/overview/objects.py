@@ -29,6 +29,8 @@ from drumline_api.objects.custom import (
 
 T = TypeVar("T")
 GONE: Final = "does not exist (deleted?)"
+_LAST: Final = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC).timestamp()
+"""The last time that can be written as RFC 3339."""
 
 
 class JobSpec(StoredTrainingJobSpec, frozen=True):
@@ -203,7 +205,10 @@ def decoded(raws: Iterable[bytes], kind: type[T]) -> Decoded[T]:
 
 @lru_cache(maxsize=8192)
 def seconds(time: str | None) -> float | None:
-    """Return an RFC 3339 time as seconds since the epoch. None: absent or not valid."""
+    """Return an RFC 3339 time as seconds since the epoch. None: absent or not valid.
+
+    A time after year 9999 in UTC, which only an offset can make, counts as the end of that year.
+    """
     if not time:
         return None
     try:
@@ -211,4 +216,4 @@ def seconds(time: str | None) -> float | None:
     except ValueError:
         return None
     # Times without a zone are UTC in the API.
-    return (read if read.tzinfo else read.replace(tzinfo=UTC)).timestamp()
+    return min((read if read.tzinfo else read.replace(tzinfo=UTC)).timestamp(), _LAST)

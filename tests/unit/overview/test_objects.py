@@ -20,3 +20,5 @@ def test_times_of_the_api_are_seconds_and_no_time_is_none() -> None:
     assert seconds("yesterday") is None
     assert seconds(None) is None
     assert seconds("2027-01-15T08:00:00") == NOW
+    # The offset moves it beyond year 9999, which no text can hold.
+    assert seconds("9999-12-31T23:59:59-23:00") == seconds("9999-12-31T23:59:59Z")

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Final
+
+_LAST: Final = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC).timestamp()
+"""The last time that can be written as RFC 3339."""
 
 
 def timestamp(seconds: float) -> str:
@@ -25,7 +29,9 @@ def order_timestamp(seconds: float) -> str:
 def parse_timestamp(text: str) -> float:
     """Parse an RFC 3339 time, also with fractions of a second.
 
+    A time after year 9999 in UTC, which only an offset can make, counts as the end of that year.
+
     Raises:
         ValueError: the text is not an RFC 3339 time.
     """
-    return datetime.fromisoformat(text).timestamp()
+    return min(datetime.fromisoformat(text).timestamp(), _LAST)

@@ -135,3 +135,18 @@ def test_a_quota_in_percent_follows_the_healthy_nodes_of_its_pool() -> None:
     assert queue_of("research", spec).nominal == {"h100": 2, "a100": 3}
     plain = TrainingQueueSpec.model_validate({"quotas": quotas[1:]})
     assert queue_of("research", plain).lasting_nominal is None
+
+
+def test_an_override_that_ends_after_the_last_year_can_be_named() -> None:
+    """The offset moves the time beyond year 9999, which no text of a condition can hold."""
+    override = {
+        "job": "team/hero",
+        "until": "9999-12-31T23:59:59-23:00",
+        "grantedBy": "jane",
+        "reason": "launch",
+    }
+    spec = TrainingQueueSpec.model_validate(
+        {"quotas": [{"gpuPool": "h100", "nominalGpus": 16}], "overrides": [override]}
+    )
+    (granted,) = queue_of("research", spec).overrides
+    assert "until 9999-12-31T23:59:59Z" in str(granted)
