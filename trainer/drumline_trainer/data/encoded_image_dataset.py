@@ -23,13 +23,25 @@ from drumline_contract.config import ConfigError, ModelConfig
 from drumline_contract.config.data import Augmentation
 from drumline_contract.config.variants import Family
 from drumline_trainer.data.dataset import Batch, Dataset
-from drumline_trainer.data.image_files import ImageFiles, list_image_files
+from drumline_trainer.data.image_files import IMAGE_SUFFIXES, ImageFiles, list_image_files
 
 _FORMATS: Final = ("JPEG", "PNG", "WEBP")
 _MAX_PIXELS: Final = 100_000_000
 _MODES: Final = {1: "L", 3: "RGB", 4: "RGBA"}
 """Pillow's, by the number of channels."""
 _THREADS: Final = 8
+_ORIENTATION: Final = 0x0112
+"""EXIF's tag: how a camera was held."""
+_UPRIGHT: Final = {
+    2: "FLIP_LEFT_RIGHT",
+    3: "ROTATE_180",
+    4: "FLIP_TOP_BOTTOM",
+    5: "TRANSPOSE",
+    6: "ROTATE_270",
+    7: "TRANSVERSE",
+    8: "ROTATE_90",
+}
+"""Pillow's transposition that sets a picture upright, by its orientation."""
 
 
 class UnreadableImageError(ConfigError):
@@ -108,9 +120,9 @@ class EncodedImageDataset(Dataset):
         return self.files.classes
 
     def notes(self) -> tuple[str, ...]:
-        """Describe the number of each class if folders name them.
+        """Describe the number of each class if folders name them, and images that are not read.
 
-        If there are many, only the first and last.
+        If there are many classes, only the first and last.
         """
         names = self.files.classes
         if not names:
@@ -118,7 +130,15 @@ class EncodedImageDataset(Dataset):
         shown = [f"{number} {name}" for number, name in enumerate(names)]
         if len(shown) > 8:
             shown = [*shown[:4], "...", *shown[-2:]]
-        return (f"{len(names)} classes: {', '.join(shown)}",)
+        classes = f"{len(names)} classes: {', '.join(shown)}"
+        left_out = self.files.left_out
+        if not left_out:
+            return (classes,)
+        note = (
+            f"left out: {len(left_out)} images, the first {left_out[0]}: images are"
+            f" {', '.join(IMAGE_SUFFIXES)}, not empty, and in the folder of a class"
+        )
+        return (classes, note)
 
     def _image(self, sample: int) -> npt.NDArray[np.uint8]:
         """Decode one image, uint8 of shape [channels, height, width]."""
@@ -151,7 +171,7 @@ class EncodedImageDataset(Dataset):
 
 
 def _decoded(content: bytes, *, mode: str) -> Any:
-    """Decode an image with Pillow, after a check of its size.
+    """Decode an image with Pillow, upright, after a check of its size.
 
     Raises:
         UnreadableImageError: it cannot be decoded, or has too many pixels.
@@ -166,12 +186,37 @@ def _decoded(content: bytes, *, mode: str) -> Any:
         # A small file can declare a huge image. The limit of 100 million pixels is checked before
         # memory is allocated.
         if pixels <= _MAX_PIXELS:
-            return picture.convert(mode)
+            converted = _of_8_bits(picture).convert(mode)
+            turn = _UPRIGHT.get(_orientation(picture))
+            return converted if turn is None else converted.transpose(Image.Transpose[turn])
     # Pillow raises SyntaxError for damaged PNG files.
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         formats = ", ".join(_FORMATS)
         raise UnreadableImageError(f"no {formats} that can be decoded: {error}") from error
     raise UnreadableImageError(f"{pixels} pixels are more than {_MAX_PIXELS}")
+
+
+def _of_8_bits(picture: Any) -> Any:
+    """Return a gray picture of 16 bits with the high byte of each pixel, and others as they are.
+
+    Pillow would make all values above 255 white. It reads colors of 16 bits by their high byte.
+    """
+    from PIL import Image  # noqa: PLC0415 - optional package
+
+    if not picture.mode.startswith("I"):
+        return picture
+    return Image.fromarray((np.asarray(picture) >> 8).astype(np.uint8))
+
+
+def _orientation(picture: Any) -> int:
+    """Return the orientation of a decoded picture; 1 is upright.
+
+    transformers and datasets turn pictures by it too.
+    """
+    try:
+        return picture.getexif().get(_ORIENTATION, 1)
+    except Exception:  # noqa: BLE001 - damaged EXIF fails in many ways, and the pixels are whole
+        return 1
 
 
 def open_image_files(

@@ -27,6 +27,11 @@ from drumline_trainer.data.corpus import Corpus, corpus_of_files, is_hidden
 from drumline_trainer.data.tar_samples import TAR_SUFFIX, TarSample, tar_samples
 
 IMAGE_SUFFIXES: Final = (".jpg", ".jpeg", ".png", ".webp")
+_OTHER_IMAGES: Final = (
+    *(".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm"),
+    *(".avif", ".heic", ".heif", ".jfif", ".jp2"),
+)
+"""Suffixes of images that are not read."""
 _LABEL: Final = ".cls"
 _MAX_LABEL_BYTES: Final = 20
 _MAX_IMAGE_BYTES: Final = 256 << 20
@@ -49,6 +54,8 @@ class ImageFiles:
     """Class of each image, int64 [N]."""
     classes: tuple[str, ...] = ()
     """Names by number, where folders name them."""
+    left_out: tuple[str, ...] = ()
+    """Paths of images that are not read: empty, of another format, or in no folder of a class."""
 
     def read(self, index: int) -> bytes:
         """Return one image as it is encoded.
@@ -97,23 +104,30 @@ def _visible(folder: Path) -> list[Path]:
     return sorted(path for path in folder.iterdir() if not is_hidden(path.relative_to(folder)))
 
 
-def _images_below(folder: Path) -> Iterator[Path]:
+def _images_below(folder: Path, *, suffixes: Sequence[str] = IMAGE_SUFFIXES) -> Iterator[Path]:
     return (
         path
         for path in folder.rglob("*")
-        if path.suffix.lower() in IMAGE_SUFFIXES and not is_hidden(path.relative_to(folder))
+        if path.suffix.lower() in suffixes and not is_hidden(path.relative_to(folder))
     )
 
 
 def _of_folders(folder: Path) -> ImageFiles:
     # Classes are numbered by sorted names, as torchvision's ImageFolder numbers them.
-    classes = [path.name for path in _visible(folder) if path.is_dir()]
+    entries, every = _visible(folder), (*IMAGE_SUFFIXES, *_OTHER_IMAGES)
+    classes = [path.name for path in entries if path.is_dir()]
+    left_out = [path for path in entries if path.is_file() and path.suffix.lower() in every]
     paths: list[Path] = []
     labels: list[int] = []
     for number, name in enumerate(classes):
         # Empty files are left out here, because `corpus_of_files` drops them and labels must stay
         # aligned with paths.
-        images = sorted(path for path in _images_below(folder / name) if path.stat().st_size)
+        pictures = sorted(_images_below(folder / name, suffixes=every))
+        images = [
+            path
+            for path in pictures
+            if path.suffix.lower() in IMAGE_SUFFIXES and path.stat().st_size
+        ]
         # An empty folder is usually a mistake, and the model would have a class that it cannot
         # learn.
         if not images:
@@ -122,6 +136,7 @@ def _of_folders(folder: Path) -> ImageFiles:
                 f" ({', '.join(IMAGE_SUFFIXES)})"
             )
         paths += images
+        left_out += sorted({*pictures} - {*images})
         labels += [number] * len(images)
     corpus = corpus_of_files(folder, paths)
     ends = np.array(corpus.ends, dtype=np.int64)
@@ -134,6 +149,7 @@ def _of_folders(folder: Path) -> ImageFiles:
         sizes=ends - starts,
         labels=np.array(labels, dtype=np.int64),
         classes=tuple(classes),
+        left_out=tuple(str(path.relative_to(folder)) for path in left_out),
     )
 
 

@@ -41,7 +41,7 @@ def open_run_data(config: TrainerConfig) -> RunData:
 
     Raises:
         ConfigError: as `open_dataset` and `check_vocabulary`, too little to hold anything out, or
-            held-out samples that are trained on.
+            held-out samples that are trained on or number their classes otherwise.
     """
     # Phase 1: the training data. It is checked against the model before anything else is opened.
     folder = None if config.folder is None else model_folder(config.folder)
@@ -61,6 +61,7 @@ def open_run_data(config: TrainerConfig) -> RunData:
     other = open_dataset(elsewhere, seed=config.seed, model_folder=folder, model=config.model)
     check_vocabulary(other, config)
     _refuse_learned(training, config.data, other, elsewhere)
+    _refuse_other_classes(training, other)
     return RunData(training=training, held_out=held_out_part(other, evaluation))
 
 
@@ -92,6 +93,31 @@ def _refuse_learned(
             f"evaluation: {shared}; name files in evaluation.pattern or evaluation.source that"
             " data.pattern does not match, or leave both out to hold out evaluation.share"
         )
+
+
+def _refuse_other_classes(training: Dataset, other: Dataset) -> None:
+    """Refuse held-out images whose folders number the classes otherwise than those of training.
+
+    A class that is absent there would shift the numbers of all classes after it.
+
+    Raises:
+        ConfigError: a class has another number.
+    """
+    learned, measured = training.class_names(), other.class_names()
+    if not learned or measured == learned[: len(measured)]:
+        return
+    number, name = next(
+        (number, name)
+        for number, name in enumerate(measured)
+        if learned[number : number + 1] != (name,)
+    )
+    here = f"class {learned.index(name)}" if name in learned else "absent"
+    training.close()
+    other.close()
+    raise ConfigError(
+        f"evaluation.source: the folder {name} is class {number} there and {here} in data.source;"
+        " images are measured by the classes that the model learns; give both the same folders"
+    )
 
 
 def _is_listed(dataset: Dataset) -> bool:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from drumline_contract.config import ConfigError, TrainerConfig
 from drumline_trainer.data.dataset import IGNORED
@@ -89,6 +90,32 @@ def test_shards_have_no_part_that_a_pattern_holds_out(tmp_path: Path) -> None:
     config = {"model": model, "data": data, "evaluation": {"pattern": "shard-00001*"}}
     with pytest.raises(ConfigError, match=r"^evaluation: all of it is trained on"):
         open_run_data(TrainerConfig.from_dict(config))
+
+
+@pytest.mark.parametrize(
+    ("classes", "wrong"),
+    [("ant bee cow", None), ("ant bee", None), ("bee cow", "bee"), ("ant bee dog", "dog")],
+)
+def test_folders_of_images_number_the_classes_as_in_training(
+    tmp_path: Path, classes: str, wrong: str | None
+) -> None:
+    for place, names in (("train", "ant bee cow"), ("measured", classes)):
+        for name in names.split():
+            (tmp_path / place / name).mkdir(parents=True)
+            shade = len(place) * 10
+            Image.new("L", (8, 8), shade).save(tmp_path / place / name / "1.png")
+    config = TrainerConfig.from_dict(
+        {
+            "model": {"family": "vit", "image_size": 8, "patch_size": 4, "classes": 3},
+            "data": {"source": str(tmp_path / "train")},
+            "evaluation": {"source": str(tmp_path / "measured")},
+        }
+    )
+    if wrong is None:
+        assert open_run_data(config).held_out is not None
+        return
+    with pytest.raises(ConfigError, match=rf"^evaluation\.source: the folder {wrong} is class"):
+        open_run_data(config)
 
 
 def test_a_last_batch_is_filled_with_samples_that_do_not_count(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageOps
 
 from drumline_contract.config import ConfigError, DataConfig, ModelConfig
 from drumline_contract.config.data import Augmentation
@@ -134,6 +134,62 @@ def test_other_formats_are_decoded_by_what_they_are(folders: DataConfig, kind: s
     batch = images(folders).batch(range(9))
     (cow,) = batch.inputs[batch.targets == 2]
     assert abs(int(cow[0, 4, 0]) - 50) <= 3
+
+
+def as_seen(folders: DataConfig, content: bytes) -> np.ndarray:
+    """The image of class 2 where it is this file, uint8 [I, I, C]."""
+    (Path(folders.source) / "cow" / "50.png").write_bytes(content)
+    batch = images(folders).batch(range(9))
+    (cow,) = batch.inputs[batch.targets == 2]
+    return cow.transpose(1, 2, 0)
+
+
+def turned(exif: bytes) -> bytes:
+    """A picture of four quarters of which none is like another, as a camera writes it."""
+    pixels = np.array([[0, 80], [160, 240]], dtype=np.uint8).repeat(8, axis=0).repeat(8, axis=1)
+    room = io.BytesIO()
+    Image.fromarray(pixels).convert("RGB").save(room, "PNG", exif=exif)
+    return room.getvalue()
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_a_picture_is_turned_as_its_camera_was_held(folders: DataConfig, orientation: int) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    content = turned(exif.tobytes())
+    with Image.open(io.BytesIO(content)) as picture:
+        upright = ImageOps.exif_transpose(picture).resize((8, 8))
+    assert (as_seen(folders, content) == np.asarray(upright)).all()
+
+
+def test_damaged_exif_turns_nothing(folders: DataConfig) -> None:
+    plain = as_seen(folders, turned(b""))
+    assert (as_seen(folders, turned(b"Exif\0\0no header")) == plain).all()
+
+
+@pytest.mark.parametrize("channels", [1, 3, 4])
+def test_gray_of_16_bits_keeps_its_shades(folders: DataConfig, channels: int) -> None:
+    shades = np.array([[0, 20_000], [40_000, 65_535]], dtype=np.uint16)
+    room = io.BytesIO()
+    Image.fromarray(shades.repeat(4, axis=0).repeat(4, axis=1)).save(room, "PNG")
+    (Path(folders.source) / "cow" / "50.png").write_bytes(room.getvalue())
+    batch = images(folders, model=replace(MODEL, channels=channels)).batch(range(9))
+    (cow,) = batch.inputs[batch.targets == 2]
+    assert cow[0, [0, 0, 7, 7], [0, 7, 0, 7]].tolist() == [0, 78, 156, 255]
+
+
+def test_images_that_are_left_out_are_said(folders: DataConfig) -> None:
+    whole = images(folders).files
+    photos = Path(folders.source)
+    (photos / "ant" / "1.bmp").write_bytes(encoded(1, kind="BMP"))
+    (photos / "bee" / "x" / "empty.JPG").write_bytes(b"")
+    (photos / "loose.png").write_bytes(encoded(2))
+    (photos / "ant" / "notes.txt").write_text("no image")
+    dataset = images(folders)
+    assert dataset.files.left_out == ("loose.png", "ant/1.bmp", "bee/x/empty.JPG")
+    assert dataset.files.labels.tolist() == whole.labels.tolist()
+    _, note = dataset.notes()
+    assert note.startswith("left out: 3 images, the first loose.png")
 
 
 def test_too_few_classes_and_models_of_text_are_refused(folders: DataConfig) -> None:
