@@ -148,6 +148,7 @@ class LeaderComponents:
             pods=self._pods_of_ours,
             scope=caches.scope,
             clock=clocks.monotonic,
+            namespace_uid=self._namespace_uid,
         )
         self._recorder = EventRecorder(term.client, instance=settings.identity)
         self._job_events = JobEvents(self._recorder)
@@ -270,6 +271,10 @@ class LeaderComponents:
     def _node_uid(self, name: str) -> str | None:
         node = self._informers.nodes.get(Key("", name))
         return None if node is None else node.uid
+
+    def _namespace_uid(self, name: str) -> str:
+        namespace = self._informers.namespaces.get(Key("", name))
+        return "" if namespace is None else namespace.uid
 
     async def _caught_up(self) -> None:
         await self._looks_at_all.wait()

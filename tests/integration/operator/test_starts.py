@@ -258,3 +258,17 @@ def test_pods_orphaned_while_no_operator_led_are_swept(
     labels = "drumline.dev/job=orphaned"
     site.kube.wait_all("pods", site.namespace, lambda pods: not pods, labels=labels)
     assert len(site.pods("kept")) == 1
+
+
+def test_a_namespace_that_is_created_again_gets_its_shared_objects_at_once(site: Site) -> None:
+    """The objects of the first namespace were confirmed a few seconds before."""
+    kube, name = site.kube, site.namespace
+    site.submit("first", nodes=2, gpusPerNode=8)
+    site.wait("first", phase_is("Running"))
+    kube.delete("namespaces", name)
+    kube.wait("namespaces", name, None, lambda namespace: namespace is None)
+    kube.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    site.submit("second", nodes=2, gpusPerNode=8)
+    site.wait("second", phase_is("Running"))
+    assert kube.exists("networkpolicies", "drumline-pods", name)
+    assert kube.exists("poddisruptionbudgets", "drumline-pods", name)

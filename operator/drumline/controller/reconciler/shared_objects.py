@@ -29,7 +29,7 @@ log = logs.get("drumline.controller.reconciler.shared_objects")
 
 SWEEP_SECONDS: Final = 600.0
 FRESH_SECONDS: Final = 30.0
-"""Time for which an answer of the API server counts. A namespace may be deleted meanwhile."""
+"""Time for which an answer of the API server counts. Somebody may delete the object meanwhile."""
 _KINDS: Final = (POD_DISRUPTION_BUDGETS, NETWORK_POLICIES)
 _LABELS: Final = {POD_DISRUPTION_BUDGETS: LABEL_PROTECTED, NETWORK_POLICIES: LABEL_GANG_NETWORK}
 """A pod with this label needs the object."""
@@ -42,6 +42,13 @@ class _Shared(NamedTuple):
     namespace: str
 
 
+class _Confirmed(NamedTuple):
+    """The API server's last answer that an object exists."""
+
+    at: float
+    namespace_uid: str
+
+
 class SharedObjects:
     """Creates and deletes the shared objects of namespaces.
 
@@ -49,8 +56,10 @@ class SharedObjects:
         client: fenced client for the API server.
         settings: platform settings of pods.
         pods: iterates over the pods in these namespaces, from the cache.
-        scope: the namespaces that may have such objects.
         clock: monotonic seconds.
+        scope: the namespaces that may have such objects.
+        namespace_uid: returns the uid of a namespace as last seen, or '' if it is not known. A
+            namespace that is created again has none of the objects.
     """
 
     def __init__(
@@ -61,14 +70,16 @@ class SharedObjects:
         pods: Callable[[], Iterable[PodView]],
         clock: Callable[[], float],
         scope: InstallationScope = EVERYWHERE,
+        namespace_uid: Callable[[str], str] = lambda _: "",
     ) -> None:
         self._client = client
         self._settings = settings
+        self._namespace_uid = namespace_uid
         self._pods = pods
         self._clock = clock
         self._scope = scope
-        self._confirmed: dict[_Shared, float] = {}
-        """Existing objects, with the time of the API server's last answer."""
+        self._confirmed: dict[_Shared, _Confirmed] = {}
+        """Existing objects."""
         self._locks: dict[_Shared, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     async def ensure(
@@ -89,9 +100,10 @@ class SharedObjects:
             # One request at a time for each object: a thousand jobs may start in one namespace.
             shared = _Shared(kind, namespace)
             async with self._locks[shared]:
-                if asks or self._age(shared) >= FRESH_SECONDS:
+                uid = self._namespace_uid(namespace)
+                if asks or not self._is_fresh(shared, uid):
                     await self._make(shared)
-                    self._confirmed[shared] = self._clock()
+                    self._confirmed[shared] = _Confirmed(self._clock(), uid)
 
     async def run(self) -> None:
         """Sweep after a short delay and then every `SWEEP_SECONDS`. Never returns.
@@ -153,7 +165,15 @@ class SharedObjects:
 
     def _age(self, shared: _Shared) -> float:
         """Return the seconds since the API server confirmed that the object exists."""
-        return self._clock() - self._confirmed.get(shared, -math.inf)
+        known = self._confirmed.get(shared)
+        return math.inf if known is None else self._clock() - known.at
+
+    def _is_fresh(self, shared: _Shared, uid: str) -> bool:
+        """Return whether the object was confirmed recently in the namespace with this uid."""
+        known = self._confirmed.get(shared)
+        return (
+            known is not None and known.namespace_uid == uid and self._age(shared) < FRESH_SECONDS
+        )
 
     def _forget(self, gone: set[_Shared]) -> None:
         """Forget the objects of deleted namespaces."""

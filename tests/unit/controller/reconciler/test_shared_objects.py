@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -49,12 +49,15 @@ class Bench:
     def __post_init__(self) -> None:
         self.shared = self.leader()
 
-    def leader(self, **settings: Any) -> SharedObjects:
+    def leader(
+        self, *, namespace_uid: Callable[[str], str] = lambda _: "", **settings: Any
+    ) -> SharedObjects:
         return SharedObjects(
             client=self.client,
             settings=PodSettings(trainer_image="t:1", join_image="j:1", **settings),
             pods=lambda: self.pods,
             clock=lambda: self.now,
+            namespace_uid=namespace_uid,
         )
 
     @property
@@ -119,6 +122,20 @@ async def test_what_was_said_long_ago_is_asked_again(bench: Bench) -> None:
     bench.now += FRESH_SECONDS
     await bench.shared.ensure("team", BOTH)
     assert bench.kinds == ["networkpolicies", "poddisruptionbudgets"]
+
+
+async def test_a_namespace_that_is_created_again_gets_its_objects_at_once(bench: Bench) -> None:
+    uids = {"team": "first"}
+    shared = bench.leader(namespace_uid=lambda name: uids[name])
+    await shared.ensure("team", BOTH)
+    for plural in ("poddisruptionbudgets", "networkpolicies"):
+        bench.api.remove(plural, "team", SHARED_NAME)
+    uids["team"] = "second"
+    await shared.ensure("team", BOTH)
+    assert bench.kinds == ["networkpolicies", "poddisruptionbudgets"]
+    written = len(bench.writes)
+    await shared.ensure("team", BOTH)
+    assert len(bench.writes) == written
 
 
 async def test_the_next_leader_says_what_its_settings_are(bench: Bench) -> None:
