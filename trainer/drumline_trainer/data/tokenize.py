@@ -40,7 +40,7 @@ _SHARD_TOKENS = 100_000_000
 _LARGEST_SHARD_TOKENS = 2**31
 """Ends of documents are uint32, and the last document may exceed the limit."""
 _PRINT_SECONDS = 10.0
-_RULES = 4
+_RULES = 5
 """Raised when the same records become other tokens: shards of both rules must not be joined."""
 
 

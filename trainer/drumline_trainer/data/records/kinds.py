@@ -108,20 +108,28 @@ def kind_of(record: Record, *, field: str) -> RecordKind | None:
 
 def unused_fields(record: Record, *, field: str) -> str | None:
     """Say which part of a record is not read, or return None if there is one reading."""
+    record = {name: value for name, value in record.items() if value is not None}
     unread = next((name for name in _UNREAD if record.get(name)), None)
     if unread is not None:
         return f"have {unread!r}, which is not read"
     if record.get("system") and kind_of(record, field=field) in _WITHOUT_TEMPLATE:
         return "have 'system' beside texts: it is not read; write messages"
-    structured = [name for name in (*_LISTS, "completion", "instruction") if record.get(name)]
-    if not structured or not isinstance(record.get(field), str):
-        return None
     kind = kind_of(record, field=field)
     if kind is None or kind.paired:
         return None
-    if kind is RecordKind.TEXT:
-        return f"have {structured[0]!r} beside {field!r}: {field!r} is learned"
-    return f"have {field!r} beside {structured[0]!r}: {structured[0]!r} is learned"
+    text = [field] if isinstance(record.get(field), str) else []
+    structured = [name for name in _structured(record) if name != field]
+    known = [*text, *structured] if kind is RecordKind.TEXT else [*structured, *text]
+    if len(known) < 2:
+        return None
+    return f"have {known[1]!r} beside {known[0]!r}: {known[0]!r} is learned"
+
+
+def _structured(record: Record) -> list[str]:
+    """Return the fields that each make a conversation or a completion, in order of preference."""
+    names = (*_LISTS, "completion", "instruction")
+    wanted = {"completion": "prompt", "instruction": "output"}
+    return [name for name in names if record.get(name) and wanted.get(name, name) in record]
 
 
 def sides_of(record: Record) -> tuple[Record, Record]:
@@ -229,8 +237,15 @@ def _with_system(record: Record, turns: tuple[Turn, ...]) -> tuple[Turn, ...]:
     system = record.get("system")
     if not isinstance(system, str | None):
         raise ValueError("'system' must be text")  # noqa: TRY004 - a defect of data
-    if not system or turns[0].message["role"] == "system":
+    if not system:
         return turns
+    first = turns[0].message
+    if first["role"] == "system":
+        if first.get("content", "").strip() == system.strip():
+            return turns
+        raise ValueError(
+            "'system' and the first message are two system texts; join them in the message"
+        )
     return (Turn({"role": "system", "content": system}, False), *turns)
 
 
@@ -240,7 +255,9 @@ def _instruction(record: Record) -> tuple[Turn, ...]:
     if not all(isinstance(text, str) for text in texts):
         raise ValueError("'instruction', 'input' and 'output' must be texts")
     instruction, given, output = texts
-    pairs = [*_history(record), (f"{instruction}\n\n{given}" if given else instruction, output)]
+    # Some rows have no instruction, or an input of blanks.
+    asked = "\n\n".join(text for text in (instruction, given) if text.strip())
+    pairs = [*_history(record), (asked, output)]
     return tuple(
         Turn({"role": role, "content": text}, role == ASSISTANT)
         for pair in pairs

@@ -316,6 +316,45 @@ def test_a_system_text_is_the_first_message_of_every_kind_of_conversation() -> N
     assert [conversation(side).messages[0] for side in sides_of(pair)] == [system] * 2
 
 
+def test_a_record_with_two_system_texts_is_refused() -> None:
+    said = {"messages": [SYSTEM, USER, ANSWER]}
+    assert messages({**said, "system": "Be brief.\n"}) == [SYSTEM, USER, ANSWER]
+    for record in (said, {"prompt": [SYSTEM, USER], "completion": [ANSWER]}):
+        with pytest.raises(ValueError, match="two system texts"):
+            messages({**record, "system": "Be kind."})
+
+
+@pytest.mark.parametrize(
+    ("instruction", "given", "asked"),
+    [("", "How?", "How?"), ("Say.", " \n", "Say."), ("Say.", "It", "Say.\n\nIt"), ("", "", "")],
+)
+def test_a_blank_instruction_or_input_adds_no_lines(
+    instruction: str, given: str, asked: str
+) -> None:
+    record = {"instruction": instruction, "input": given, "output": "So."}
+    assert messages(record)[0] == {"role": "user", "content": asked}
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ("messages conversations", "'conversations' beside 'messages': 'messages' is learned"),
+        ("conversations instruction output", "'instruction' beside 'conversations'"),
+        ("messages prompt completion", "'completion' beside 'messages'"),
+        ("text instruction output", "'instruction' beside 'text': 'text' is learned"),
+        ("messages prompt", ""),
+        ("completion instruction output", ""),
+    ],
+)
+def test_of_two_conversations_the_run_says_which_it_learns(fields: str, said: str) -> None:
+    lists = {"messages": [USER, ANSWER], "conversations": [USER, ANSWER]}
+    record = {name: lists.get(name, "Two.") for name in fields.split()}
+    for absent in ({}, {"messages": None}):
+        note = unused_fields({**absent, **record}, field="text") or ""
+        assert said in note
+        assert bool(said) is bool(note)
+
+
 def test_a_system_text_that_cannot_be_read_is_not_dropped_silently() -> None:
     with pytest.raises(ValueError, match="'system' must be text"):
         messages({"messages": [USER, ANSWER], "system": ["Be brief."]})
