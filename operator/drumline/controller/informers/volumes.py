@@ -128,6 +128,8 @@ class VolumeCache:
             if self._claim_of.get(old.volume) == (old.namespace, old.name):
                 del self._claim_of[old.volume]
             self._claims_in[old.namespace] -= before is not None
+            if not self._claims_in[old.namespace]:
+                del self._claims_in[old.namespace]
             for claims in (self._special, self._unready):
                 claims.discard((old.namespace, old.name))
         if new is not None:

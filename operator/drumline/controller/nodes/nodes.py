@@ -110,7 +110,7 @@ class NodeCache:
         self._distrusted: dict[str, str] = {}
         self.standings: Mapping[str, NodeStanding] = {}
         """Verdicts on nodes with evidence against them. `set_standings` sets them."""
-        self._nominated: dict[str, set[str]] = defaultdict(set)
+        self._nominated: dict[str, set[str]] = {}
         """Uids of unbound pods for which another scheduler reserves resources, by node."""
         self._out_of_service: set[str] = set()
         self.promised: set[str] = set()
@@ -173,10 +173,13 @@ class NodeCache:
         """Record on which node another scheduler reserves resources for an unbound pod."""
         for pod in filter(None, (old, new)):
             if pod.nominated_node:
-                self._nominated[pod.nominated_node].discard(pod.uid)
+                uids = self._nominated.get(pod.nominated_node, set())
+                uids.discard(pod.uid)
+                if not uids:
+                    self._nominated.pop(pod.nominated_node, None)
                 self._values.pop(pod.nominated_node, None)
         if new is not None and new.nominated_node and not (new.node_name or new.finished):
-            self._nominated[new.nominated_node].add(new.uid)
+            self._nominated.setdefault(new.nominated_node, set()).add(new.uid)
 
     def on_node(self, old: NodeView | None, new: NodeView | None) -> NodeChange:
         """Process an event of a node. An update ends the distrust of its earlier state."""
@@ -195,6 +198,8 @@ class NodeCache:
                 self._distrusted,
                 self._values,
                 self._contested,
+                self._recount_at,
+                self._charged,
             ):
                 by_name.pop(name, None)
             self._unpooled.discard(name)
@@ -303,6 +308,7 @@ class NodeCache:
                 # A node without a matching pool is remembered, so that CPU nodes cost nothing.
                 matching = _pools_of(view, pools)
                 self._contested.pop(name, None)
+                self._charged.pop(name, None)
                 if len(matching) > 1:
                     self._contested[name] = matching
                 if not matching:
@@ -313,7 +319,6 @@ class NodeCache:
                 role = roles(name, pods, ready=view.ready)
                 value = self._value(view, pool=pool, spec=pools[pool], pods=pods, role=role)
                 self._values[name] = value
-                self._charged.pop(name, None)
                 if role.charged:
                     self._charged[name] = role.charged
             yield value

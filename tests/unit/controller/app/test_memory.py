@@ -7,7 +7,9 @@ import gc
 import time
 from contextvars import Context
 from types import CodeType, FunctionType, ModuleType
-from typing import Any
+from typing import Any, cast
+
+import msgspec
 
 from drumline.app.leader import AgentAccess, LeaderComponents, Term
 from drumline.controller.agents.client import AgentClient
@@ -50,6 +52,11 @@ def texts(*roots: object) -> list[str]:
         if id(current) not in seen and not isinstance(current, OUTSIDE):
             seen[id(current)] = current
             ahead += gc.get_referents(current)
+            # The collector visits neither the texts that are keys nor structs without `gc`.
+            if isinstance(current, dict):
+                ahead += [*cast("dict[Any, Any]", current)]
+            elif isinstance(current, msgspec.Struct):
+                ahead += msgspec.structs.astuple(current)
     return [text for text in seen.values() if isinstance(text, str)]
 
 
