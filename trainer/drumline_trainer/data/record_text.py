@@ -32,6 +32,7 @@ from drumline_trainer.data.document_reader import (
 from drumline_trainer.data.learned_spans import LearnedSpans, moved
 from drumline_trainer.data.records.files import RECORD_SUFFIXES, uncompressed_bytes
 from drumline_trainer.data.records.kinds import RecordKind
+from drumline_trainer.data.records.leftovers import leftovers
 from drumline_trainer.data.records.rendering import RecordRenderer
 from drumline_trainer.data.records.survey import DocumentSurvey
 from drumline_trainer.data.records.template_files import chat_templates_of
@@ -120,6 +121,9 @@ def records_of(corpus: Corpus, *, with_text: bool = False) -> Corpus | None:
     Raises:
         ConfigError: there are also other files, or several splits of a data set.
     """
+    left_out = leftovers(corpus.folder, corpus.paths)
+    if left_out:
+        corpus = corpus.only({*corpus.paths} - left_out)
     known = record_names(corpus)
     names = [name for name in corpus.paths if name in known]
     if not names:

@@ -137,6 +137,20 @@ def test_a_saved_data_set_s_parts_are_read_in_their_order_and_splits_are_asked_f
         opened(whole, model)
 
 
+def test_what_datasets_keeps_beside_a_saved_set_is_not_learned_twice(
+    tmp_path: Path, model: Path
+) -> None:
+    folder = tmp_path / "saved"
+    folder.mkdir()
+    write_stream(folder / "data-00000-of-00001.arrow", pa.Table.from_pylist(RECORDS))
+    before = opened(folder, model).fingerprint()
+    write_stream(folder / "cache-1f2e3d4c5b6a7980.arrow", pa.Table.from_pylist(RECORDS))
+    write_stream(folder / "data-00001-of-00002.arrow", pa.Table.from_pylist(RECORDS))
+    state = {"_data_files": [{"filename": "data-00000-of-00001.arrow"}]}
+    (folder / "state.json").write_text(json.dumps(state))
+    assert opened(folder, model).fingerprint() == before
+
+
 @pytest.mark.parametrize("name", ["a.parquet", "a.arrow"])
 def test_a_broken_file_is_named(tmp_path: Path, model: Path, name: str) -> None:
     (tmp_path / name).write_bytes(b"no such thing")
