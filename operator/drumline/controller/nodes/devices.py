@@ -50,10 +50,10 @@ class DeviceCache:
     """Devices and claims. For one event loop. All queries are O(devices of the node)."""
 
     def __init__(self) -> None:
-        self._slices: dict[str, dict[str, DeviceSliceView]] = defaultdict(dict)
+        self._slices: dict[str, dict[str, DeviceSliceView]] = {}
         """Keyed by node and name of the slice."""
-        self._nodes: dict[tuple[str, str], set[str]] = defaultdict(set)
-        """Nodes that have, or had, devices of a driver and pool."""
+        self._nodes: dict[tuple[str, str], set[str]] = {}
+        """Nodes that have devices of a driver and pool."""
         self._taint_rules: dict[str, DeviceTaintRuleView] = {}
         self._claims: dict[Key, ResourceClaimView] = {}
         self._holders: dict[DeviceName, ResourceClaimView] = {}
@@ -67,11 +67,24 @@ class DeviceCache:
         # A slice may move to another node with an update.
         for view in (old, new):
             if view is not None:
-                self._slices[view.node_name].pop(view.name, None)
+                self._remove_slice(view)
         if new is not None:
-            self._slices[new.node_name][new.name] = new
-            self._nodes[new.driver, new.pool].add(new.node_name)
+            self._slices.setdefault(new.node_name, {})[new.name] = new
+            self._nodes.setdefault((new.driver, new.pool), set()).add(new.node_name)
         return {view.node_name for view in (old, new) if view is not None and view.node_name}
+
+    def _remove_slice(self, view: DeviceSliceView) -> None:
+        """Forget a slice, and the names that only it has. Autoscalers name each node anew."""
+        slices = self._slices.get(view.node_name, {})
+        slices.pop(view.name, None)
+        if not slices:
+            self._slices.pop(view.node_name, None)
+        source = view.driver, view.pool
+        if not any((each.driver, each.pool) == source for each in slices.values()):
+            nodes = self._nodes.get(source, set())
+            nodes.discard(view.node_name)
+            if not nodes:
+                self._nodes.pop(source, None)
 
     def on_taint_rule(
         self, old: DeviceTaintRuleView | None, new: DeviceTaintRuleView | None
@@ -122,7 +135,7 @@ class DeviceCache:
     @property
     def are_known(self) -> bool:
         """Return whether any driver publishes devices."""
-        return any(self._slices.values())
+        return bool(self._slices)
 
     def claim(self, key: Key) -> ResourceClaimView | None:
         """Return a claim as last seen, or None."""
@@ -263,7 +276,7 @@ class DeviceCache:
     def _published(self, node: str) -> list[_Published]:
         """Return the devices of the node's complete pools in their newest generation."""
         pools: dict[tuple[str, str], list[DeviceSliceView]] = defaultdict(list)
-        for view in self._slices[node].values() if node in self._slices else ():
+        for view in self._slices.get(node, {}).values():
             pools[view.driver, view.pool].append(view)
         published: list[_Published] = []
         for (driver, pool), slices in pools.items():

@@ -1,4 +1,4 @@
-"""What the caches remember of nodes, pods, claims and namespaces that are gone: nothing."""
+"""What the caches remember of objects that are gone: nothing."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from drumline.controller.state.cluster import ClusterCache
+from drumline.kube.device_views import DeviceSliceView
 from drumline.kube.views import (
     ClaimView,
     CsiNodeView,
@@ -79,6 +80,19 @@ def watched(state: ClusterCache) -> dict[str, Watched]:
         "drivers": Watched(
             take=volumes.csi.on_node,
             views=(CsiNodeView(name=NODE, limits=(("gone-driver", 4),)),),
+        ),
+        "slices": Watched(
+            take=state.nodes.devices.on_slice,
+            views=(
+                DeviceSliceView(
+                    name="gone-slice",
+                    uid="gone-s",
+                    resource_version="1",
+                    driver="gpu.nvidia.com",
+                    pool=NODE,
+                    node_name=NODE,
+                ),
+            ),
         ),
         "namespaces": Watched(
             take=state.namespaces.on_namespace,
