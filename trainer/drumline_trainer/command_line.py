@@ -39,8 +39,10 @@ def configured(
     raw: dict[str, Any] = under or {}
     if file is not None:
         try:
-            read = json.loads(read_regular(file, limit=_MAX_CONFIG_BYTES))
-        except (OSError, ValueError) as error:
+            read = json.loads(
+                read_regular(file, limit=_MAX_CONFIG_BYTES), object_pairs_hook=_keys_once
+            )
+        except (OSError, ValueError, RecursionError) as error:
             raise ConfigError(f"{file}: {error}") from error
         if not isinstance(read, dict):
             # A list or a number is valid JSON and not a configuration.
@@ -77,13 +79,29 @@ def quiet_torch() -> None:
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
 
 
+def _keys_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return a JSON object, of which Python would keep the last value of a repeated key.
+
+    Raises:
+        ConfigError: a key is repeated.
+    """
+    known = dict(pairs)
+    if len(known) < len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise ConfigError(f"the key {twice!r} is written twice in one object; leave one out")
+    return known
+
+
 def _setting(text: str) -> dict[str, Any]:
     """Read `data.sequence_length=64` as nested JSON; a value that is not JSON is a string."""
     key, equals, value = text.partition("=")
     if not equals:
         raise ConfigError(f"--set {text}: must be key=value")
     try:
-        nested: Any = json.loads(value)
+        nested: Any = json.loads(value, object_pairs_hook=_keys_once)
+    except ConfigError as error:
+        raise ConfigError(f"--set {text}: {error}") from error
     # `--set name=llama` needs no quotes: text that is not JSON is a string.
     except ValueError:
         nested = value

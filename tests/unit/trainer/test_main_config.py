@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from drumline_contract import ExitCode
+from drumline_contract.config import ConfigError
 from drumline_trainer.__main__ import configured, main
 
 
@@ -26,3 +27,19 @@ def test_what_cannot_work_is_not_printed(capsys: pytest.CaptureFixture[str]) -> 
     assert main(["config", "--set", "optimizer.beta3=1"]) == ExitCode.CONFIG
     printed = capsys.readouterr()
     assert (printed.out, "did you mean 'beta" in printed.err) == ("", True)
+
+
+def test_a_key_that_is_written_twice_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "run.json"
+    file.write_text('{"optimizer": {"lr": 0.1, "beta2": 0.9, "lr": 0.2}}')
+    with pytest.raises(ConfigError, match=r"run\.json: the key 'lr' is written twice"):
+        configured(file, preset=None, settings=[])
+    with pytest.raises(ConfigError, match=r"^--set lora=.*the key 'rank' is written twice"):
+        configured(None, preset=None, settings=['lora={"rank": 4, "rank": 8}'])
+
+
+def test_a_configuration_that_is_nested_too_deeply_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "run.json"
+    file.write_text("[" * 100_000)
+    with pytest.raises(ConfigError, match=r"run\.json: "):
+        configured(file, preset=None, settings=[])
