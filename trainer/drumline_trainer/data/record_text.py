@@ -8,6 +8,7 @@ template and edited records alike.
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import accumulate
@@ -45,6 +46,7 @@ from drumline_trainer.data.records.tokenizer import (
 
 MOST_BYTES: Final = 64 << 20
 BATCH_CHARACTERS: Final = 200_000
+_SHOWN_FOLDERS: Final = 4
 _SPLITS_FILE: Final = "dataset_dict.json"
 _PART: Final = re.compile(r"(.*?)([0-9]{1,9})-of-([0-9]{1,9})(.*)")
 _SPLITS: Final = {
@@ -155,8 +157,26 @@ def records_of(corpus: Corpus, *, with_text: bool = False) -> Corpus | None:
 
 
 def name_notes(corpus: Corpus) -> tuple[str, ...]:
-    """Say what the names of files tell: several splits of a data set, and parts that are absent."""
-    return (*_split_notes(corpus), *_part_notes(corpus))
+    """Say what names of files tell: several splits or configurations, and parts that are absent."""
+    return (*_split_notes(corpus), *_configuration_notes(corpus), *_part_notes(corpus))
+
+
+def _configuration_notes(corpus: Corpus) -> Iterator[str]:
+    """Yield the folders that have parts of the same name, such as `main` and `socratic` of GSM8K.
+
+    `datasets` asks for one of them. They often hold the same questions.
+    """
+    folders_of = defaultdict[tuple[str | None, str], set[str]](set)
+    for folder, _, name in (path.rpartition("/") for path in corpus.paths):
+        if _PART.fullmatch(name):
+            folders_of[_split_of(folder), name].add(folder or ".")
+    folders = sorted(max(folders_of.values(), key=len, default=set[str]()))
+    if len(folders) > 1:
+        yield (
+            f"{len(folders)} folders have files of the same names and are read as one:"
+            f" {', '.join(folders[:_SHOWN_FOLDERS])}; if they are configurations of a data set,"
+            f" name one in data.pattern, such as '{folders[-1]}/*'"
+        )
 
 
 def _part_notes(corpus: Corpus) -> Iterator[str]:
@@ -171,11 +191,16 @@ def _part_notes(corpus: Corpus) -> Iterator[str]:
             yield f"{len(numbers)} of the {int(total)} files {before}*-of-{total}{after} are read"
 
 
+def _split_of(name: str) -> str | None:
+    """Return the split that the name of a file or folder tells."""
+    return next((split for split, form in _SPLITS.items() if form.search(name)), None)
+
+
 def _split_notes(corpus: Corpus) -> tuple[str, ...]:
     """Say that files are several splits of a data set, as `datasets` tells them apart by names."""
     first_of: dict[str, str] = {}
     for name in corpus.paths:
-        split = next((each for each, form in _SPLITS.items() if form.search(name)), None)
+        split = _split_of(name)
         if split is not None:
             first_of.setdefault(split, name)
     if "training" not in first_of or len(first_of) == 1:

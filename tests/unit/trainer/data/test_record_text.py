@@ -230,6 +230,20 @@ def test_absent_parts_of_a_data_set_are_said(tmp_path: Path, model: Path) -> Non
 
 
 @pytest.mark.parametrize(
+    ("folders", "said"),
+    [("main socratic", True), ("main", False), ("train test", False), ("a/train b/train", True)],
+)
+def test_configurations_of_a_data_set_that_are_read_as_one_are_said(
+    tmp_path: Path, model: Path, folders: str, said: bool
+) -> None:
+    for folder in folders.split():
+        name = "train-00000-of-00001.jsonl" if "train" not in folders else "a-0-of-1.jsonl"
+        write_lines(tmp_path / "data" / folder / name, [conversation(0)])
+    notes = opened(tmp_path / "data", model).notes()
+    assert any("2 folders have files of the same names" in note for note in notes) is said
+
+
+@pytest.mark.parametrize(
     ("name", "content"),
     [
         ("a.JSONL", '{"text": "One."}\n{"text": "Two."}\n'),
