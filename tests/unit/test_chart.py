@@ -41,6 +41,15 @@ Json = dict[str, Any]
 Render = Callable[..., list[Json]]
 
 
+class Strict(yaml.SafeLoader):
+    """A loader that refuses repeated keys, as kustomize does."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        keys = [key.value for key, _ in node.value]
+        assert len({*keys}) == len(keys), f"repeated: {keys}"
+        return super().construct_mapping(node, deep=deep)
+
+
 @pytest.fixture(scope="session")
 def helm() -> Path:
     return ensure_binaries(["helm"], say=print)["helm"]
@@ -68,7 +77,7 @@ def render(helm: Path) -> Render:
         done = subprocess.run(command, check=False, capture_output=True, text=True)
         if done.returncode != 0:
             raise ValueError(done.stderr)
-        return [item for item in yaml.safe_load_all(done.stdout) if item]
+        return [item for item in yaml.load_all(done.stdout, Loader=Strict) if item]
 
     return objects
 
@@ -157,6 +166,23 @@ def test_the_deployment_tells_the_operator_what_it_would_assume(defaults: list[J
             "imagePullSecrets": [],
         },
     )
+
+
+def test_labels_of_pods_replace_those_of_all_objects(render: Render) -> None:
+    more = {"enabled": True, "podLabels": {"team": "pods"}}
+    objects = render(
+        commonLabels={"team": "objects"},
+        podLabels=more["podLabels"],
+        ui=more,
+        notifications=NOTIFICATIONS | more,
+        archive={"url": "s3://bucket/archive", **more},
+    )
+    deployments = [each for each in objects if each["kind"] == "Deployment"]
+    assert len(deployments) == 4
+    for each in deployments:
+        labels = each["spec"]["template"]["metadata"]["labels"]
+        assert (each["metadata"]["labels"]["team"], labels["team"]) == ("objects", "pods")
+        assert each["spec"]["selector"]["matchLabels"].items() <= labels.items()
 
 
 def test_values_reach_the_operator(render: Render) -> None:

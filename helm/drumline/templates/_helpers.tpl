@@ -31,6 +31,14 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- end }}
 {{- end -}}
 
+{{/*
+Labels of pods: argument "labels" as YAML, and "more", which wins. A key that both have stands once:
+kustomize, and with it Flux, reads no manifest that repeats one.
+*/}}
+{{- define "drumline.withPodLabels" -}}
+{{ toYaml (mergeOverwrite (fromYaml .labels) (.more | default dict)) }}
+{{- end -}}
+
 {{/* Of what `helm test` makes: not those that the operator's objects select. */}}
 {{- define "drumline.doctorLabels" -}}
 {{ include "drumline.labels" . | replace "component: operator" "component: doctor" }}
