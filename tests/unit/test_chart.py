@@ -355,7 +355,9 @@ def test_alerts_name_the_namespace_of_the_release(render: Render) -> None:
     assert rule["metadata"]["labels"]["release"] == "kps"
     text = generate.generated()[generate.ALERTS].replace("drumline-system", "training-system")
     assert rule["spec"] == yaml.safe_load(text)
-    assert "-n training-system" in rule["spec"]["groups"][0]["rules"][0]["annotations"]["command"]
+    alerts = {each.get("alert"): each for each in rule["spec"]["groups"][0]["rules"]}
+    assert '"training-system"' in alerts["DrumlineNoLeader"]["expr"]
+    assert "-n training-system" in alerts["DrumlineOperatorRestarts"]["annotations"]["command"]
 
 
 def test_boards_are_found_by_grafanas_sidecar(render: Render, defaults: list[Json]) -> None:

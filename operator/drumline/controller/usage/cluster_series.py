@@ -45,8 +45,8 @@ def cluster_series(
         now: seconds since the epoch.
     """
     chosen, left_out = _job_series(jobs, snapshot=snapshot, most=most_jobs)
-    partial = (partial_gang(job, pods_of(job.namespace, job.uid), now=now) for job in jobs)
-    found = [gang for gang in partial if gang is not None]
+    gangs = (partial_gang(job, pods_of(job.namespace, job.uid), now=now) for job in jobs)
+    partial = [gang for gang in gangs if gang is not None]
     return ClusterSeries(
         jobs=chosen,
         jobs_left_out=left_out,
@@ -57,7 +57,7 @@ def cluster_series(
             )
             for each in disruptions
         ),
-        partial=tuple(found if most_jobs else _by_queue(found)),
+        partial=tuple(partial if most_jobs else _by_queue(partial)),
     )
 
 
