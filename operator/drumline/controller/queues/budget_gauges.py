@@ -47,8 +47,8 @@ def show_budgets(
             gauges.cost.labels(queue=queue).set(budget.cost / MILLIONTHS)
             gauges.spent_cost.labels(queue=queue).set(had / HOUR_SECONDS / MILLIONTHS)
         if budget.user_gpu_hours is not None:
-            of_queue = users.get(queue, {}) if names_users else {}
-            _show_users(gauges, queue, of_queue, budget=budget, now=now)
+            of_queue = users.get(queue) if names_users else None
+            _show_users(gauges, queue, of_queue or {}, budget=budget, now=now)
 
 
 def _show_users(
