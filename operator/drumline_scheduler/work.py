@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import Enum
+from math import inf
 from typing import Final, Protocol
 
 from drumline_scheduler.model import Gang
@@ -108,6 +109,7 @@ class Work:
         "_is_late",
         "_is_overdue",
         "_limit",
+        "_nearly_over_with",
         "_part",
         "_part_began",
         "attempts",
@@ -128,6 +130,8 @@ class Work:
         """Reading of the clock at which this part began, plus the time of its starts."""
         self._allowed = 0.0
         """Reading of the clock at which this part is over."""
+        self._nearly_over_with = inf
+        """Least share with which this part has found its time to be nearly over."""
         self._is_late = False
         """True if this part has found its time to be over."""
         self._is_overdue = False
@@ -165,6 +169,7 @@ class Work:
     def begin(self, part: CyclePart | None) -> None:
         """Begin a part of the cycle with a share of the time. None: no time counts."""
         self._part, self._is_late, self._is_overdue = part, False, False
+        self._nearly_over_with = inf
         self._asked.clear()
         if self._limit is not None and part is not None:
             end, least = part.value
@@ -192,8 +197,14 @@ class Work:
             place: the question, as for `is_late`.
             kept: the share.
         """
+        # A larger share is kept from an earlier moment on. Thousands of gangs may ask.
+        if self._is_late or kept >= self._nearly_over_with:
+            return True
         moment = self._allowed - kept * (self._allowed - self._part_began)
-        return self._is_late or self._is_after(moment, place=f"near {place}")
+        if not self._is_after(moment, place=f"near {place}"):
+            return False
+        self._nearly_over_with = kept
+        return True
 
     def is_overdue(self, place: str) -> bool:
         """Return whether even privileged gangs wait for the next cycle.

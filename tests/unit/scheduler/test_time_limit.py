@@ -227,6 +227,9 @@ def test_gangs_of_many_namespaces_take_turns_in_time(seed: int) -> None:
     made = cycles(cluster(*racks()), line, count=7, policy=Policy(), work=slow)
     seen = [len(tried(each)) for each in made]
     assert max(seen) < 40
+    # One place for each number of gangs for which time is kept, however many gangs ask.
+    near = [sum("near" in place for place in each.late_at) for each in made]
+    assert 0 < max(near) <= 16
     assert set().union(*map(tried, made)) == {f"g{at}" for at in range(60)}
 
 

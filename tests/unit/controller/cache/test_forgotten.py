@@ -1,4 +1,4 @@
-"""What the caches remember of objects that are gone: nothing."""
+"""The caches forget objects that are gone."""
 
 from __future__ import annotations
 
