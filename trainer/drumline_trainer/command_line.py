@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+from collections import Counter
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -87,8 +88,8 @@ def _keys_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """
     known = dict(pairs)
     if len(known) < len(pairs):
-        keys = [key for key, _ in pairs]
-        twice = next(key for key in keys if keys.count(key) > 1)
+        counts = Counter(key for key, _ in pairs)
+        twice = next(key for key in known if counts[key] > 1)
         raise ConfigError(f"the key {twice!r} is written twice in one object; leave one out")
     return known
 
