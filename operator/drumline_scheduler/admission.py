@@ -214,6 +214,7 @@ class Admission:
             outcome = outcome or self._try(gang, explains=not session.only_starts)
             if isinstance(outcome, GangPlacement):
                 session.note_start()
+                self.late_gangs.note_start()
                 return self._start(outcome)
             if isinstance(outcome, Yields):
                 self._yielding[gang.uid] = (self._state, outcome)
@@ -232,6 +233,7 @@ class Admission:
                 late = self._late(gang, stage=Stage.PREEMPT) if helps else None
                 preemption = None if late else self._preempt(gang=gang, rejected=outcome)
                 if preemption is not None:
+                    self.late_gangs.note_start()
                     return preemption
                 outcome = late or outcome
             # Add to the message why no gang is evicted for it, and which candidates are exempt.

@@ -43,6 +43,9 @@ _KEPT: Final = 0.5
 """Share of the time that is kept for that many gangs, and less for fewer."""
 _FEW: Final = 2
 """Gangs put off in a namespace up to which they come first."""
+_MOST_PASSED: Final = 4
+"""Times that gangs start between two searches for a gang that is tried whatever the time. Then it
+may be put off as well."""
 
 
 class LateGangs:
@@ -73,6 +76,12 @@ class LateGangs:
         self._put_off: list[str] = []
         self._asked_again: Counter[str] = Counter()
         """Times that a gang has yielded to another one, by uid."""
+        self._starts = 0
+        """Gangs that have started or preempt others."""
+        self._starts_before: dict[str, int] = {}
+        """Number of these at the last search for a gang that yields, by uid."""
+        self._passed: Counter[str] = Counter()
+        """Times that this number has changed, by uid."""
 
     @property
     def put_off(self) -> tuple[str, ...]:
@@ -125,13 +134,25 @@ class LateGangs:
         return Deferral.rejection(gangs[0].namespace)
 
     def late_again(self, uid: str, *, namespace: str) -> Rejection | None:
-        """Return the answer to a gang that has yielded, if the cycle is overdue."""
+        """Return the answer to a gang that has yielded, if the cycle is overdue.
+
+        A gang that is tried whatever the time is put off only after others have started. So if it
+        yields in each cycle, some start in each cycle.
+        """
         self._asked_again[uid] += 1
-        place = f"again {uid} {self._asked_again[uid]}"
-        if uid in self._always or not self._session.is_overdue(place):
+        if self._starts_before.get(uid, self._starts) != self._starts:
+            self._passed[uid] += 1
+        self._starts_before[uid] = self._starts
+        if uid in self._always and self._passed[uid] <= _MOST_PASSED:
+            return None
+        if not self._session.is_overdue(f"again {uid} {self._asked_again[uid]}"):
             return None
         self._put_off.append(uid)
         return Deferral.rejection(namespace)
+
+    def note_start(self) -> None:
+        """Record that a gang starts, or that others leave for it."""
+        self._starts += 1
 
     def _longest_put_off(self) -> set[str]:
         """Return gangs that were put off longest, and gangs of namespaces with few of them."""

@@ -694,6 +694,36 @@ def test_a_gang_that_yields_to_several_is_put_off_when_the_cycle_is_overdue() ->
     assert put_off == {f"admit: beyond again uid-borrows {number}" for number in (1, 3)}
 
 
+def test_a_gang_that_is_tried_whatever_the_time_yields_to_few_gangs_that_start() -> None:
+    """Each gang that starts before it costs one more search for it, and there may be hundreds."""
+    entitled = tuple(f"q{index}" for index in range(8))
+    queues = (
+        Queue(name="org", nominal={}),
+        Queue(name="x", nominal={"a": 3, "b": 0}, parent="org"),
+        *(Queue(name=name, nominal={"a": 0, "b": 1}, parent="org") for name in entitled),
+    )
+    nodes = [node("a0", "r", gpus=0, pool="a"), *(node(f"b{i}", gpus=3, pool="b") for i in "0123")]
+    given = CycleInput(
+        snapshot=cluster(*nodes, queues=queues, pools=("a", "b")),
+        pending=(
+            gang("borrows", gpus=1, queue="x", pools=("a", "b")),
+            *(gang(name, gpus=1, at=1, queue=name, pool="b") for name in entitled),
+        ),
+        policy=Policy(),
+        now=0.0,
+        try_budget=TRY_BUDGET,
+        put_off=("uid-borrows",),
+    )
+    made = decide(given, work=over())
+    assert decide(replace(given, late_from=made.late_at)) == made
+    assert made.put_off[0] == "uid-borrows"
+    assert made.late_at[-1] == "admit: beyond again uid-borrows 6"
+    assert [each.uid for each in made.placed] == [f"uid-{name}" for name in entitled[:6]]
+    assert [each.uid for each in decide(given, work=Work()).placed] == [
+        *(f"uid-{name}" for name in entitled)
+    ]
+
+
 def test_costly_gangs_that_were_tried_take_turns_under_the_strict_rule() -> None:
     """Ordinary ones are tried in each cycle: they hold back only what they wait for."""
     pools = ("a", "b", "c")
