@@ -18,7 +18,6 @@ is evicted. Otherwise one pod would leave in vain beside another that stays.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from itertools import chain
@@ -40,6 +39,11 @@ from drumline_scheduler.guarded_nodes import new_nodes
 
 log = logs.get("drumline.controller.workloads.evictions")
 
+CHECK_SECONDS: Final = 5.0
+"""Longest time of a check of one namespace. The cycle waits for it.
+
+A namespace may have thousands of budgets, and each of them costs a request.
+"""
 STAYS_SECONDS: Final = 60.0
 MAX_STAYS_SECONDS: Final = 3600.0
 MAX_REFUSED: Final = 1000
@@ -138,19 +142,44 @@ class ForeignEvictions:
         """
         if sum(map(len, groups)) < 2:
             return [""] * len(groups)
+        # Budgets of one namespace must not keep the groups of another one.
+        by_namespace: dict[str, list[int]] = {}
+        for position, group in enumerate(groups):
+            by_namespace.setdefault(group[0].namespace, []).append(position)
+        checks = (
+            self._why_stay_in(namespace, [groups[position] for position in positions])
+            for namespace, positions in by_namespace.items()
+        )
+        whys = [""] * len(groups)
+        for positions, own in zip(
+            by_namespace.values(), await asyncio.gather(*checks), strict=True
+        ):
+            for position, why in zip(positions, own, strict=True):
+                whys[position] = why
+        return whys
+
+    async def _why_stay_in(
+        self, namespace: str, groups: Sequence[Sequence[ForeignPod]]
+    ) -> list[str]:
+        """Return for each group of a namespace why it could not leave beside the others, or ''."""
         evicted = [() if self._is_resumed(group) else group for group in groups]
+        if not any(evicted):
+            return [""] * len(groups)
         try:
-            budgets = await self._budgets_of(list(chain.from_iterable(evicted)))
-            # A dry run counts each pod alone, so it does not notice a budget for some of them.
-            exceeded = _exceeded(evicted, budgets)
-            rehearsed = await asyncio.gather(
-                *(
-                    self._rehearse(() if why else own)
-                    for own, why in zip(evicted, exceeded, strict=True)
+            async with asyncio.timeout(CHECK_SECONDS):
+                budgets = await self._budgets_of(namespace, pods=sum(map(len, evicted)))
+                # A dry run counts each pod alone, so it does not notice a budget for some of them.
+                exceeded = _exceeded(evicted, budgets)
+                rehearsed = await asyncio.gather(
+                    *(
+                        self._rehearse(() if why else own)
+                        for own, why in zip(evicted, exceeded, strict=True)
+                    )
                 )
-            )
         except NotLeader:
             raise
+        except TimeoutError:
+            return [f"a check of its namespace takes more than {CHECK_SECONDS:g} s"] * len(groups)
         except (KubeError, codec.Undecodable) as error:
             return [str(error)] * len(groups)
         return [why or refused for why, refused in zip(exceeded, rehearsed, strict=True)]
@@ -161,38 +190,37 @@ class ForeignEvictions:
 
     async def _rehearse(self, group: Iterable[ForeignPod]) -> str:
         """Return why the API server would refuse to evict a pod of the group, or ''."""
-        for pod in group:
-            try:
-                with suppress(NotFound, Conflict):
-                    await writes.evict(
-                        self._client,
-                        name=pod.name,
-                        namespace=pod.namespace,
-                        uid=pod.uid,
-                        dry_run=True,
-                    )
-            except NotLeader:
-                raise
-            except KubeError as error:
-                return str(error)
+        return next(filter(None, await asyncio.gather(*map(self._rehearse_pod, group))), "")
+
+    async def _rehearse_pod(self, pod: ForeignPod) -> str:
+        try:
+            with suppress(NotFound, Conflict):
+                await writes.evict(
+                    self._client,
+                    name=pod.name,
+                    namespace=pod.namespace,
+                    uid=pod.uid,
+                    dry_run=True,
+                )
+        except NotLeader:
+            raise
+        except KubeError as error:
+            return str(error)
         return ""
 
-    async def _budgets_of(self, pods: Collection[ForeignPod]) -> list[_Budget]:
-        """Return the PodDisruptionBudgets that may not let all these pods go."""
+    async def _budgets_of(self, namespace: str, *, pods: int) -> list[_Budget]:
+        """Return the PodDisruptionBudgets that may not let this number of pods go."""
         budgets: list[_Budget] = []
-        for namespace, count in Counter(pod.namespace for pod in pods).items():
-            for raw in await reads.list_all(
-                self._client, POD_DISRUPTION_BUDGETS, namespace=namespace
-            ):
-                stored = codec.decoded(_budget_decoder, raw)
-                selector, allowed = stored.spec.selector, stored.status.disruptions_allowed
-                if selector is None or allowed >= count:
-                    continue
-                selected = await reads.list_all(
-                    self._client, PODS, namespace=namespace, label_selector=str(selector)
-                )
-                names = frozenset((namespace, codec.identity(pod).name) for pod in selected)
-                budgets.append(_Budget(stored.metadata.name, allowed, names))
+        for raw in await reads.list_all(self._client, POD_DISRUPTION_BUDGETS, namespace=namespace):
+            stored = codec.decoded(_budget_decoder, raw)
+            selector, allowed = stored.spec.selector, stored.status.disruptions_allowed
+            if selector is None or allowed >= pods:
+                continue
+            selected = await reads.list_all(
+                self._client, PODS, namespace=namespace, label_selector=str(selector)
+            )
+            names = frozenset((namespace, codec.identity(pod).name) for pod in selected)
+            budgets.append(_Budget(stored.metadata.name, allowed, names))
         return budgets
 
     def _why_not(self, preemption: Preemption) -> str:

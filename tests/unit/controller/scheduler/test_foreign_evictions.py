@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
@@ -13,6 +14,7 @@ from aiohttp import web
 from msgspec import structs
 
 from drumline.controller.state.cluster import ClusterCache
+from drumline.controller.workloads import evictions as module
 from drumline.controller.workloads.evictions import (
     MAX_STAYS_SECONDS,
     STAYS_SECONDS,
@@ -26,6 +28,7 @@ from drumline.kube.events import EventRecorder
 from drumline.kube.kinds import JOBS
 from drumline_api.base import ANNOTATION_ADMITTED
 from drumline_scheduler.decisions import Preemption, Victim, VictimReason
+from tests.patience import HANG_SECONDS
 from tests.unit.controller.views import foreign_pod
 from tests.unit.controller.workload_bodies import QUEUE, a_job, view
 from tests.unit.controller.workload_state import two_nodes, workloads
@@ -51,6 +54,10 @@ class Site:
     budgets: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     selected: list[str] = field(default_factory=list[str])
     """Pods that a budget selects."""
+    lists_pods: asyncio.Event = field(default_factory=asyncio.Event)
+    """Cleared: pods are not listed until it is set."""
+    without: set[str] = field(default_factory=set[str])
+    """Namespaces without budgets."""
     stay: dict[str, float] = field(default_factory=dict[str, float])
     tainted: set[str] = field(default_factory=lambda: {"n"})
 
@@ -68,11 +75,13 @@ async def site() -> AsyncIterator[Site]:
         code = made.answers.get(request.match_info["name"], 201)
         return web.json_response({"message": "no", "code": code}, status=code)
 
-    async def budgets(_: web.Request) -> web.Response:
-        return web.json_response({"metadata": {"resourceVersion": "1"}, "items": made.budgets})
+    async def budgets(request: web.Request) -> web.Response:
+        items = [] if request.match_info["namespace"] in made.without else made.budgets
+        return web.json_response({"metadata": {"resourceVersion": "1"}, "items": items})
 
     async def pods(request: web.Request) -> web.Response:
         assert request.query["labelSelector"] == "app=ray,tier in (a,b),!old"
+        await made.lists_pods.wait()
         items = [{"metadata": {"name": name, "namespace": "team"}} for name in made.selected]
         return web.json_response({"metadata": {"resourceVersion": "1"}, "items": items})
 
@@ -86,9 +95,9 @@ async def site() -> AsyncIterator[Site]:
         made.job = body
         return web.json_response(body)
 
-    app.router.add_post("/api/v1/namespaces/team/pods/{name}/eviction", evict)
-    app.router.add_get("/apis/policy/v1/namespaces/team/poddisruptionbudgets", budgets)
-    app.router.add_get("/api/v1/namespaces/team/pods", pods)
+    app.router.add_post("/api/v1/namespaces/{namespace}/pods/{name}/eviction", evict)
+    app.router.add_get("/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets", budgets)
+    app.router.add_get("/api/v1/namespaces/{namespace}/pods", pods)
     app.router.add_get("/apis/batch/v1/namespaces/team/jobs/train", read)
     app.router.add_put("/apis/batch/v1/namespaces/team/jobs/train", write)
     async with AsyncExitStack() as stack:
@@ -113,6 +122,7 @@ async def site() -> AsyncIterator[Site]:
             suspension=WorkloadSuspension(client=client, recorder=recorder),
         )
         made = Site(evictions, state, groups=groups, stay=stay, tainted=tainted)
+        made.lists_pods.set()
         yield made
 
 
@@ -309,3 +319,29 @@ async def test_a_budget_that_cannot_be_read_lets_no_group_go(site: Site) -> None
     assert not await site.evictions.evict(for_group(site, "r-0", "r-1"), now=NOW)
     assert site.asked == []
     assert site.stay.keys() == {"uid-chat", "uid-r-0", "uid-r-1"}
+
+
+async def test_thousands_of_budgets_do_not_hold_up_the_cycle(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tenant may create a budget for each pod, and each budget costs a request."""
+    monkeypatch.setattr(module, "CHECK_SECONDS", 0.05)
+    site.budgets = [a_budget(allowed=0)]
+    site.lists_pods.clear()
+    assert not await site.evictions.evict(for_group(site, "r-0", "r-1"), now=NOW)
+    assert site.asked == []
+    assert site.stay.keys() == {"uid-chat", "uid-r-0", "uid-r-1"}
+    monkeypatch.setattr(module, "CHECK_SECONDS", HANG_SECONDS)
+    site.lists_pods.set()
+    assert await site.evictions.evict(for_group(site, "r-0", "r-1"), now=NOW)
+
+
+async def test_budgets_of_one_namespace_do_not_keep_the_pods_of_another(site: Site) -> None:
+    site.budgets = [a_budget(allowed=3) | {"status": {"disruptionsAllowed": "many"}}]
+    wanted = for_group(site, "r-0", "r-1")
+    site.groups["pod-groups/g"] = [
+        replace(pod, namespace="other") for pod in site.groups["pod-groups/g"]
+    ]
+    site.without = {"other"}
+    assert not await site.evictions.evict(wanted, now=NOW)
+    assert site.stay.keys() == {"uid-chat"}
