@@ -12,7 +12,8 @@ A gang without a maximum runtime counts as endless. This is conservative backfil
 
 Reservations are made again in every cycle from its snapshot, so they bind only later gangs. Their
 own gangs start as early as they can, anywhere. Preemption ignores reservations. The plan is made
-again after it, and some gangs may start later then.
+again after it, and some gangs may start later then. After many preemptions only the first one keeps
+its reservation.
 
 Example: two nodes; X runs on one for another hour. A needs both nodes and gets a reservation in one
 hour. B needs one node for 30 minutes and starts now; C needs one for two hours and is rejected.
@@ -50,7 +51,7 @@ RESERVED_FOR: Final = frozenset(
 
 MOST_ENDS: Final = 1024
 """Expected ends after which a cycle of the operator makes no further reservation for gangs of a
-namespace. A walk and the way back count twice."""
+namespace, and after which it makes few again. A walk and the way back count twice."""
 _NAMESPACES: Final = 3
 """Namespaces whose whole budgets of ends fit into one cycle. Others have no reservation then."""
 
@@ -94,6 +95,8 @@ class Reservations:
         self._infeasible: set[Hashable] = set()
         self._walked: Counter[str] = Counter()
         """Expected ends that were walked along for gangs, by namespace."""
+        self._walked_again = 0
+        """Ends that were walked along to make the plan again."""
         self._full = not self._most
 
     def wants(self, reason: BlockReason) -> bool:
@@ -207,9 +210,15 @@ class Reservations:
                 projection=self._projection, running=running, now=self._now
             )
             self._is_stale = False
-            # The same requests in the same order. Slots and starts may differ.
-            for reserved in before:
+            # The same requests in the same order. Slots and starts may differ. The first one keeps
+            # its reservation, whatever the time. Others lose theirs when many ends were walked.
+            most = self._most_ends
+            for number, reserved in enumerate(before):
+                if number and most is not None and self._walked_again >= most:
+                    break
+                since = self._plan.walked
                 self._plan.reserve(reserved.requests)
+                self._walked_again += self._plan.walked - since
         return self._plan
 
 

@@ -23,7 +23,7 @@ from drumline_scheduler import (
     decide,
 )
 from drumline_scheduler.admission import Admission
-from tests.unit.scheduler.builders import admitted, cluster, gang, node, pod, racks, run
+from tests.unit.scheduler.builders import admitted, cluster, gang, node, pod, queue, racks, run
 
 BACKFILL = Policy(waiting=WaitingRule.BACKFILL)
 NOW = 1000.0
@@ -426,6 +426,46 @@ def test_walks_for_many_namespaces_end_as_well(monkeypatch: pytest.MonkeyPatch) 
     bounded = starts(decide(replace(given, try_budget=100)))
     assert set(bounded) < {each.key for each in wanted}
     assert set(bounded) >= {"ns-0/g", "ns-1/g"}
+
+
+@pytest.mark.parametrize(("most", "kept"), [(2, "a"), (4, "ab"), (100, "abc")])
+def test_few_reservations_are_made_again_after_a_preemption(
+    monkeypatch: pytest.MonkeyPatch, most: int, kept: str
+) -> None:
+    """The first one is made whatever the number of ends. A gang of pool b preempts another."""
+    monkeypatch.setattr(cycle_session, "MOST_ENDS", most)
+    running = [
+        runs(f"r{index}", f"n{index}", left=50.0 + index, queue="waits") for index in range(3)
+    ]
+    low = replace(gang("low", gpus=2, priority=-1), pool="b")
+    nodes = [node(f"n{index}", gpus=2, pool="a") for index in range(3)]
+    running = [replace(each, pool="a") for each in running]
+    snapshot = cluster(
+        *nodes,
+        node("b0", gpus=2, pool="b"),
+        running=[*running, replace(admitted(low, "b0"), pool="b")],
+        queues=(Queue(name="waits", nominal={"a": 6}), queue("research", nominal={"b": 2})),
+        pools=("a", "b"),
+    )
+    waiting = [
+        replace(
+            gang(name, nodes=1 + index, gpus=2, priority=9, at=index, pool="a"),
+            key=f"{name}/g",
+            queue="waits",
+            max_runtime_seconds=10.0,
+        )
+        for index, name in enumerate("abc")
+    ]
+    given = CycleInput(
+        snapshot=snapshot,
+        pending=(*waiting, gang("high", gpus=2, priority=5, pool="b")),
+        policy=BACKFILL,
+        now=NOW,
+    )
+    for budget, names in ((None, "abc"), (100, kept)):
+        made = decide(replace(given, try_budget=budget))
+        assert [each.key for each in made.preemptions] == ["training/high"]
+        assert set(starts(made)) == {f"{name}/g" for name in names}
 
 
 def test_the_last_end_is_examined_for_a_costly_gang() -> None:
