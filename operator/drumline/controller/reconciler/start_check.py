@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, Final
 
@@ -39,7 +39,7 @@ from drumline.lifecycle.manifests.pod_settings import PodSettings
 from drumline.lifecycle.manifests.pods import pod_manifests
 from drumline.lifecycle.model.hardware import PoolGpus
 from drumline.lifecycle.model.job import Job
-from drumline.lifecycle.model.members import indices_by_pool, members_of
+from drumline.lifecycle.model.members import indices_by_pool, members_of, nodes_by_pool
 from drumline.lifecycle.model.roles import gpus_of, role_pod
 from drumline.lifecycle.plan.claim_limits import (
     ClaimLimits,
@@ -76,6 +76,10 @@ CHECK_SECONDS: Final = 5.0
 
 After a check that took longer, no start of its namespace is checked for `UNCHECKED_SECONDS`.
 """
+MAX_PROMISED: Final = 64
+"""Most jobs that start before and are counted against a ResourceQuota."""
+MAX_KNOWN: Final = 1024
+"""Most jobs whose pods are remembered."""
 _TOO_SLOW: Final = (
     f"the API server needs more than {CHECK_SECONDS:g} s for a check of its namespace"
 )
@@ -90,6 +94,15 @@ class _PodKind:
     count: int
     claims: Amounts
     """Amounts of the claims that are made for each pod, by names of a quota."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _KnownPods:
+    """The pods of a job beside the one that is checked, and what they depend on."""
+
+    job: Job
+    gpus: tuple[PoolGpus | None, ...]
+    pods: list[PlannedPods]
 
 
 class StartCheck:
@@ -127,6 +140,7 @@ class StartCheck:
         self._serves_one_node = serves_one_node
         self._default_class = default_class
         self._pod_of = pod_of
+        self._known_pods: dict[tuple[int, bool], _KnownPods] = {}
 
     async def refusal(
         self,
@@ -193,6 +207,9 @@ class StartCheck:
         )
         if taken or claim is not None or not kinds:
             return StartFacts(taken_name=taken, claim=claim)
+        quotas, before = await self._quotas(job), list(promised)
+        if quotas and len(before) > MAX_PROMISED:
+            return StartFacts(uncounted=len(before))
         # Phase 2: one pod of each kind, the objects beside them, and those that they name.
         pods = [kind.pod for kind in kinds]
         admitted = await asyncio.gather(*(self._dry_runs.pod(job, pod) for pod in pods))
@@ -200,8 +217,7 @@ class StartCheck:
         secrets = [NamedObject("Secret", name) for name in pull_secrets(pods)]
         objects = await self._dry_runs.find(job, [*secrets, *named_objects(pods)])
         # Phase 3: the whole gang against the quotas.
-        quotas = await self._quotas(job)
-        together, before = list(beside), list(promised)
+        together = list(beside)
         own = [_planned(kind, each) for kind, each in zip(kinds, admitted, strict=True)]
 
         def like(jobs: Iterable[Job]) -> tuple[PlannedPods, ...]:
@@ -276,21 +292,35 @@ class StartCheck:
 
     def _like(self, seen: AdmittedPod, kind: _PodKind, job: Job) -> list[PlannedPods]:
         """Return the pods of another job, with what admission adds to a pod that was seen."""
-        kinds = self._kinds_of_pods(job)
         planned = _spec(kind.pod, own_limits=seen.own_limits)
         admitted = seen.spec or planned
         requests = _added(pod_requests(admitted), pod_requests(planned))
         limits = _added(pod_limits(admitted), pod_limits(planned))
         return [
-            _pods(
+            replace(
                 each,
-                spec,
-                requests=_sum(pod_requests(spec), requests),
-                limits=_sum(pod_limits(spec), limits),
+                requests=_sum(each.requests, requests),
+                limits=_sum(each.limits, limits),
             )
-            for each in kinds
-            for spec in (_spec(each.pod, own_limits=seen.own_limits),)
+            for each in self._pods_of(job, own_limits=seen.own_limits)
         ]
+
+    def _pods_of(self, job: Job, *, own_limits: bool) -> list[PlannedPods]:
+        """Return the pods of another job. Many checks of a cycle ask for those of the same jobs."""
+        gpus = tuple(map(self._gpus_of, nodes_by_pool(job.status)))
+        known = self._known_pods.get((id(job), own_limits))
+        # The entry keeps its job, so no other job has the same id.
+        if known is not None and known.job is job and known.gpus == gpus:
+            return known.pods
+        pods = [
+            _pods(each, spec, requests=pod_requests(spec), limits=pod_limits(spec))
+            for each in self._kinds_of_pods(job)
+            for spec in (_spec(each.pod, own_limits=own_limits),)
+        ]
+        if len(self._known_pods) >= MAX_KNOWN:
+            self._known_pods.clear()
+        self._known_pods[id(job), own_limits] = _KnownPods(job=job, gpus=gpus, pods=pods)
+        return pods
 
     async def _claim_outside(self, job: Job, pods: Iterable[Json]) -> ClaimOutsideLimits | None:
         claims = [claim for pod in pods for claim in _planned_claims(pod)]
@@ -352,8 +382,8 @@ def _added(admitted: Amounts, planned: Amounts) -> Amounts:
     return {name: count for name, count in more.items() if count > 0}
 
 
-def _sum(requests: Amounts, added: Amounts) -> Amounts:
-    return requests | {name: requests.get(name, 0) + more for name, more in added.items()}
+def _sum(requests: Mapping[str, int], added: Amounts) -> Amounts:
+    return {**requests, **{name: requests.get(name, 0) + more for name, more in added.items()}}
 
 
 def _quota_facts(quota: builtin.ResourceQuota) -> QuotaFacts:

@@ -24,6 +24,7 @@ The gangs of a group are checked, nominated and given victims together, or none 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -332,23 +333,8 @@ class Committer:
     ) -> bool:
         """Write the preemption of a gang, or those of all gangs of a group: all or none."""
         # Phase 1: check the starts, and evict foreign pods. Until here no job was asked to leave.
-        starts = [self._started(jobs[each.uid], each, now=now) for each, _ in planned]
-        leaving = [
-            _with_leaving_members(jobs[job_uid(victim.uid)], victim)
-            for each, _ in planned
-            for victim in each.victims
-            if job_uid(victim.uid) in jobs
-        ]
-        for (each, _), start in zip(planned, starts, strict=True):
-            beside = [other for other in starts if other is not start]
-            refusal = await self._starts.refusal_of(
-                start, now=now, leaving=leaving, beside=beside, promised=promised
-            )
-            if refusal is not None:
-                await self._count_refusal(jobs[each.uid], refusal, now=now)
-                return False
-            if not await self._can_movers_start(each, jobs, now=now):
-                return False
+        if not await self._can_all_start(planned, jobs, promised=promised, now=now):
+            return False
         for each, _ in planned:
             if not await self._foreign.evict(each, now=now):
                 return False
@@ -419,11 +405,43 @@ class Committer:
                 promise(jobs[each.uid], pool=each.pool, nodes=each.assignment)
         return before
 
-    async def _can_movers_start(self, preemption: Preemption, jobs: Jobs, *, now: float) -> bool:
-        """Return whether all jobs that must move could start again on their new nodes."""
-        movers = [jobs[job_uid(victim.uid)] for victim in preemption.victims if victim.moves_to]
-        refusals = [await self._starts.refusal_of(job, now=now) for job in movers]
-        return all(refusal is None for refusal in refusals)
+    async def _can_all_start(
+        self,
+        planned: Sequence[PlannedPreemption],
+        jobs: Jobs,
+        *,
+        promised: Sequence[Job],
+        now: float,
+    ) -> bool:
+        """Return whether all preemptors could start, and all jobs that must move for them."""
+        # All checks run at once: each of them is bounded by a time, and the cycle waits.
+        starts = [self._started(jobs[each.uid], each, now=now) for each, _ in planned]
+        victims = [victim for each, _ in planned for victim in each.victims]
+        leaving = [
+            _with_leaving_members(jobs[job_uid(victim.uid)], victim)
+            for victim in victims
+            if job_uid(victim.uid) in jobs
+        ]
+        refusals = await asyncio.gather(
+            *(
+                self._starts.refusal_of(
+                    start,
+                    now=now,
+                    leaving=leaving,
+                    # The first check counts the whole group against the quotas.
+                    beside=() if number else starts[1:],
+                    promised=() if number else promised,
+                )
+                for number, start in enumerate(starts)
+            )
+        )
+        for (each, _), refusal in zip(planned, refusals, strict=True):
+            if refusal is not None:
+                await self._count_refusal(jobs[each.uid], refusal, now=now)
+                return False
+        movers = [jobs[job_uid(victim.uid)] for victim in victims if victim.moves_to]
+        moves = [self._starts.refusal_of(job, now=now) for job in movers]
+        return not any(await asyncio.gather(*moves))
 
     async def _count_refusal(self, job: Job, refusal: RefusedStart, *, now: float) -> None:
         """Count a failed start of a waiting gang, which its status shows and limits."""

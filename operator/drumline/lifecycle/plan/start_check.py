@@ -92,6 +92,8 @@ class StartFacts:
     """Everything that the start creates."""
     promised: PlannedObjects = NOTHING_PLANNED
     """Objects of other jobs of the namespace that start before."""
+    uncounted: int = 0
+    """Number of jobs that start before if they are too many to be counted, or 0."""
     freed: PlannedObjects = NOTHING_PLANNED
     """Pods of the namespace that end before, with their claims."""
     replaces: bool = False
@@ -133,6 +135,11 @@ def refusal_of_start(job: Job, facts: StartFacts) -> StartRefusal | StartDoubt |
         return replace(
             _rejected("its pods", words), remedy="delete that pod, or rename one of both"
         )
+    if facts.uncounted:
+        message = (
+            f"{facts.uncounted} jobs of its namespace, which has a ResourceQuota, start before it"
+        )
+        return StartDoubt(message=message, seconds=PROMISED_SECONDS)
     for missing in facts.missing:
         return _not_found(missing, pulls=missing.name in facts.pull_secrets)
     # The last start failed because of this object, and nothing shows that it exists now.

@@ -17,6 +17,7 @@ from drumline.kube.client import KubeClient
 from drumline.kube.views import Key, PodView
 from drumline.lifecycle.manifests.children import token_secret, token_secret_name
 from drumline.lifecycle.manifests.pod_settings import PodSettings
+from drumline.lifecycle.manifests.pods import pod_manifests
 from drumline.lifecycle.manifests.shared_objects import SHARED_NAME
 from drumline.lifecycle.model.hardware import PoolGpus
 from drumline.lifecycle.model.job import Job
@@ -290,6 +291,37 @@ async def test_jobs_that_start_before_use_the_quota_first(pods: str, *, in_doubt
     assert isinstance(doubt, StartDoubt) == in_doubt
     if isinstance(doubt, StartDoubt):
         assert not missing(doubt.message, "pods needs 6", "start before it")
+
+
+async def test_the_pods_of_a_job_that_starts_before_are_made_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each of 500 checks in a cycle would make the pods of all jobs before it."""
+    made: list[str] = []
+
+    def counted(job: Job, **settings: Any) -> list[Json]:
+        made.append(job.name)
+        return pod_manifests(job, **settings)
+
+    monkeypatch.setattr(start_check, "pod_manifests", counted)
+    before = [replace(starting(), uid=name, name=name) for name in ("a", "b")]
+    async with checking(quota(pods="6")) as check:
+        for _ in range(3):
+            assert await check.refusal(starting(), promised=before) is None
+        assert sorted(made) == ["a", "b", "llama", "llama", "llama"]
+        await check.refusal(starting(), promised=[replace(before[0], status=before[1].status)])
+    assert made.count("a") == 2
+
+
+async def test_a_start_behind_too_many_others_waits_if_its_namespace_has_a_quota() -> None:
+    before = [replace(starting(), uid=str(n)) for n in range(start_check.MAX_PROMISED + 1)]
+    async with checking(quota(pods="1000")) as check:
+        doubt = await check.refusal(starting(), promised=before)
+        assert await check.refusal(starting(), promised=before[1:]) is None
+    assert isinstance(doubt, StartDoubt)
+    assert not missing(doubt.message, "65 jobs of its namespace")
+    async with checking() as check:
+        assert await check.refusal(starting(), promised=before) is None
 
 
 @pytest.mark.parametrize(
