@@ -48,6 +48,21 @@ def test_every_format_gives_the_tokens_of_the_lines(tmp_path: Path, model: Path)
         fingerprint(tmp_path / "splits", model)
 
 
+def test_values_of_mixed_types_are_those_of_the_lines(tmp_path: Path, model: Path) -> None:
+    parts = [{"type": "text", "text": "Say it"}]
+    mixed = [{"messages": [{"role": "user", "content": parts}, *RECORDS[0]["messages"][1:]]}]
+    records = [*RECORDS, *mixed]
+    lines = write_lines(tmp_path / "lines" / "a.jsonl", records)
+    expected = fingerprint(lines.parent, model)
+    made = datasets.Dataset.from_json(str(lines), cache_dir=str(tmp_path / "cache"))
+    assert "Json" in str(made.features)
+    (tmp_path / "parquet").mkdir()
+    made.to_parquet(tmp_path / "parquet" / "a.parquet")
+    made.save_to_disk(tmp_path / "saved")
+    for folder in (tmp_path / "parquet", tmp_path / "saved"):
+        assert fingerprint(folder, model) == expected
+
+
 def test_reading_goes_on_at_any_row(tmp_path: Path) -> None:
     made = datasets.Dataset.from_list(RECORDS)
     made.save_to_disk(tmp_path, max_shard_size="1GB")

@@ -31,6 +31,7 @@ from drumline_trainer.data.records.arrow_batches import (
     parquet_plan,
     read_columns,
 )
+from drumline_trainer.data.records.json_columns import Decode, fields_decoder
 from drumline_trainer.data.records.kinds import Record
 from drumline_trainer.data.records.messages import without_nulls
 from drumline_trainer.data.tar_samples import TAR_SUFFIX, ending, tar_samples
@@ -319,9 +320,22 @@ def _rows(path: Path, *, offset: int) -> Iterator[StoredRecord]:
                 raise ConfigError(
                     f"source: {path}: a map after row {row} has the same key twice; write each once"
                 ) from error
+            decode = fields_decoder(batch.schema)
             for record in records:
                 row += 1
-                yield StoredRecord(without_nulls(record), f"row {row} of {path}", row)
+                place = f"row {row} of {path}"
+                # Nulls of columns go first: those inside of JSON were written as such.
+                known = without_nulls(record)
+                yield StoredRecord(
+                    known if decode is None else _decoded(known, decode, place), place, row
+                )
+
+
+def _decoded(record: Record, decode: Decode, place: str) -> Record:
+    try:
+        return decode(record)
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"source: {place} has a column of JSON that is none: {error}") from error
 
 
 def _batches(path: Path) -> Iterator[Any]:

@@ -105,6 +105,44 @@ def test_a_map_of_a_column_is_an_object(tmp_path: Path) -> None:
         list(read_records(tmp_path / "b.parquet", offset=0))
 
 
+@pytest.mark.parametrize("name", WRITERS)
+def test_json_of_a_column_is_decoded(tmp_path: Path, name: str) -> None:
+    """The library datasets keeps values of mixed types as JSON, at any depth."""
+    said = pa.array(['"Say \\"four\\"\\n"', '[{"type": "text", "text": "Two?"}]'], pa.json_())
+    turns = pa.StructArray.from_arrays([pa.array(["user", "user"]), said], ["role", "content"])
+    tools = pa.array(['{"name": "f", "default": null}', None], pa.json_())
+    about = pa.array(["[1]"], pa.json_())
+    columns = {
+        "messages": pa.ListArray.from_arrays([0, 1, 2], turns),
+        "tools": pa.ListArray.from_arrays(pa.array([0, None, 2], pa.int32()), tools),
+        "about": pa.MapArray.from_arrays([0, 1, 1], pa.array(["a"]), about),
+        "note": pa.array(['"one"', "2"], pa.json_()),
+    }
+    table = pa.table(columns)
+    WRITERS[name](tmp_path / name, table)
+    assert [stored.record for stored in read_records(tmp_path / name, offset=0)] == [
+        {
+            "messages": [{"role": "user", "content": 'Say "four"\n'}],
+            "tools": [{"name": "f", "default": None}, None],
+            "about": {"a": [1]},
+            "note": "one",
+        },
+        {
+            "messages": [{"role": "user", "content": [{"type": "text", "text": "Two?"}]}],
+            "about": {},
+            "note": 2,
+        },
+    ]
+
+
+@pytest.mark.parametrize("text", ["{", "[" * 100_000])
+def test_json_of_a_column_that_is_none_is_refused(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "a.parquet"
+    write_parquet(file, pa.table({"text": pa.array(["4", text], pa.json_())}))
+    with pytest.raises(ConfigError, match=r"row 2 of .*a\.parquet has a column of JSON"):
+        list(read_records(file, offset=0))
+
+
 def test_shards_are_made_of_parquet_too(tmp_path: Path, model: Path) -> None:
     written(tmp_path / "data", "a.parquet", RECORDS)
     options = TokenizeOptions(
