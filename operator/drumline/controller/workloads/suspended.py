@@ -47,6 +47,15 @@ class Unbound(NamedTuple):
     pods: int
 
 
+class _Awaited(NamedTuple):
+    """Pods that an admitted workload waits for."""
+
+    workload: ForeignWorkload
+    unbound: tuple[Unbound, ...]
+    entitled: tuple[PodView, ...]
+    """Gated pods that may start."""
+
+
 class SuspendedWorkloads:
     """Jobs and JobSets that name a queue, and their pods. For one event loop."""
 
@@ -56,6 +65,12 @@ class SuspendedWorkloads:
         self._workloads: dict[str, ForeignWorkload] = {}
         self._pods: dict[str, dict[str, PodView]] = defaultdict(dict)
         """Pods by uid of their workload and of the pod. Failed and leaving pods are left out."""
+        self._workload_of: dict[str, str] = {}
+        """Uid of the workload of each of these pods, by uid of the pod."""
+        self._changed: set[str] = set()
+        """Uids of workloads that have changed since the last `_settle`, or their pods have."""
+        self._awaited: dict[str, _Awaited] = {}
+        """Pods that admitted workloads wait for, by uid. Most workloads wait for none."""
 
     def on_workload(
         self, resource: Resource, old: WorkloadView | None, new: WorkloadView | None
@@ -67,6 +82,7 @@ class SuspendedWorkloads:
             old: the object before the event. None: it is new.
             new: the object after the event. None: it was deleted.
         """
+        self._changed.update(view.uid for view in (old, new) if view is not None)
         if old is not None:
             self._views.pop(old.uid, None)
             self._workloads.pop(old.uid, None)
@@ -80,8 +96,12 @@ class SuspendedWorkloads:
             self._pods[uid].pop(old.uid, None)
             if not self._pods[uid]:
                 del self._pods[uid]
+            self._workload_of.pop(old.uid, None)
+            self._changed.add(uid)
         if new is not None and (uid := _owner(new)):
             self._pods[uid][new.uid] = new
+            self._workload_of[new.uid] = uid
+            self._changed.add(uid)
         return any(pod is not None and _owner(pod) for pod in (old, new))
 
     def waiting(self) -> list[ForeignWorkload]:
@@ -107,40 +127,71 @@ class SuspendedWorkloads:
         ]
 
     def resumed_with(self, pod_uid: str) -> ForeignWorkload | None:
-        """Return the workload for which a pod runs, or None. O(workloads).
+        """Return the workload for which a pod runs, or None.
 
         A pod that only claims to belong to one is evicted alone. Otherwise its author could have
         others suspended.
         """
-        for workload in self.resumed():
-            pod = self._pods.get(workload.uid, {}).get(pod_uid)
-            if pod is not None and any(_has_shape(workload, each, pod) for each in workload.shapes):
-                return workload
-        return None
+        uid = self._workload_of.get(pod_uid, "")
+        view = self._views.get(uid)
+        if view is None or view.suspended or ANNOTATION_ADMITTED not in view.annotations:
+            return None
+        workload, pod = self._workloads[uid], self._pods[uid][pod_uid]
+        return (
+            workload if any(_has_shape(workload, each, pod) for each in workload.shapes) else None
+        )
 
     def unbound(self, *, is_open: IsOpen) -> Iterable[Unbound]:
-        """Yield the admitted pods that no kubelet has accepted yet."""
-        for workload, places in self._admitted(is_open):
-            for shape in workload.shapes:
-                of_shape = places.get(shape.name)
-                if of_shape is None:
-                    continue
-                # Pods that succeeded need no place any more, so the number shrinks with them.
-                pods = self._pods_of(workload, shape)
-                running = sum(pod.is_accepted for pod in pods if not pod.finished)
-                most = min(self._left(shape, pods), sum(of_shape.nodes.values()))
-                unbound = most - running
-                if unbound > 0:
-                    yield Unbound(workload, shape, of_shape, unbound)
+        """Yield the admitted pods that no kubelet has accepted yet. O(changed workloads)."""
+        for each in self._settle():
+            if is_open(each.workload):
+                yield from each.unbound
 
     def entitled(self, *, is_open: IsOpen) -> list[PodView]:
-        """Return the gated pods for which their workload has places."""
-        return [
-            pod
-            for workload, places in self._admitted(is_open)
-            for shape in workload.shapes
-            for pod in self._entitled_to(workload, shape, places.get(shape.name))
-        ]
+        """Return the gated pods for which their workload has places. O(changed workloads)."""
+        return [pod for each in self._settle() if is_open(each.workload) for pod in each.entitled]
+
+    def _settle(self) -> Iterable[_Awaited]:
+        """Return what the workloads wait for, after the changes since the last call."""
+        for uid in self._changed:
+            self._awaited.pop(uid, None)
+            awaited = self._awaited_by(uid)
+            if awaited is not None and (awaited.unbound or awaited.entitled):
+                self._awaited[uid] = awaited
+        self._changed.clear()
+        return self._awaited.values()
+
+    def _awaited_by(self, uid: str) -> _Awaited | None:
+        """Return the pods that a workload waits for, or None if it is not admitted."""
+        view = self._views.get(uid)
+        text = view.annotations.get(ANNOTATION_ADMITTED) if view is not None else None
+        if view is None or text is None or view.suspended:
+            return None
+        workload, places = self._workloads[uid], places_in(text)
+        return _Awaited(
+            workload,
+            tuple(
+                unbound
+                for shape in workload.shapes
+                if (unbound := self._unbound_of(workload, shape, places.get(shape.name)))
+            ),
+            tuple(
+                pod
+                for shape in workload.shapes
+                for pod in self._entitled_to(workload, shape, places.get(shape.name))
+            ),
+        )
+
+    def _unbound_of(
+        self, workload: ForeignWorkload, shape: Shape, places: PlacesFound | None
+    ) -> Unbound | None:
+        if places is None:
+            return None
+        # Pods that succeeded need no place any more, so the number shrinks with them.
+        pods = self._pods_of(workload, shape)
+        running = sum(pod.is_accepted for pod in pods if not pod.finished)
+        unbound = min(self._left(shape, pods), sum(places.nodes.values())) - running
+        return Unbound(workload, shape, places, unbound) if unbound > 0 else None
 
     def ends_at(self, pod: PodView) -> float | None:
         """Return the latest end of a pod's Job, or None without a limit."""
@@ -173,15 +224,6 @@ class SuspendedWorkloads:
         """Return the number of the shape's pods that run concurrently, including running ones."""
         succeeded = Counter(pod.owner_uid for pod in pods if pod.finished)
         return _concurrent_pods(shape, succeeded=succeeded)
-
-    def _admitted(
-        self, is_open: IsOpen
-    ) -> Iterable[tuple[ForeignWorkload, dict[str, PlacesFound]]]:
-        for uid, view in self._views.items():
-            text = view.annotations.get(ANNOTATION_ADMITTED)
-            workload = self._workloads[uid]
-            if text is not None and not view.suspended and is_open(workload):
-                yield workload, places_in(text)
 
     def _pods_of(self, workload: ForeignWorkload, shape: Shape) -> list[PodView]:
         pods = self._pods.get(workload.uid, {}).values()

@@ -10,6 +10,7 @@ import pytest
 from msgspec import structs
 
 from drumline.controller.state.cluster import ClusterCache
+from drumline.controller.workloads import suspended
 from drumline.controller.workloads.conversion import (
     PREFIX_FROM,
     PlacesFound,
@@ -507,3 +508,30 @@ def test_the_places_of_the_largest_workload_fit_in_an_annotation(nodes: int) -> 
 def test_a_prefix_that_no_node_can_have_is_not_read() -> None:
     text = places_text({"": PlacesFound(pool="h100", nodes={"a": 1})})
     assert places_in(text.replace('"pool"', f'"prefix":"{"x" * 254}","pool"')) == {}
+
+
+def test_a_cycle_reads_only_the_workloads_that_have_changed(
+    state: ClusterCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A Job without pods needs no quota, so a tenant may have thousands of them let go."""
+    read: list[str] = []
+
+    def counted(text: str) -> dict[str, PlacesFound]:
+        read.append(text)
+        return places_in(text)
+
+    monkeypatch.setattr(suspended, "places_in", counted)
+    for number in range(50):
+        body = a_job(parallelism=number % 2)
+        body["metadata"] |= {"uid": f"j{number}", "annotations": {ANNOTATION_ADMITTED: MARK}}
+        body["spec"]["suspend"] = False
+        state.on_workload(JOBS, None, view(body))
+    held = list(workloads(state).held(now=NOW))
+    assert (len(held), len(read)) == (25, 50)
+    mine = structs.replace(
+        pod("a", owner_uid="j1"), labels={**QUEUE, "drumline.dev/workload": "j1"}
+    )
+    state.on_pod(None, mine)
+    assert len(list(workloads(state).held(now=NOW))) == 24
+    assert workloads(state).unreleased() == []
+    assert len(read) == 51
