@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
+from functools import lru_cache
 from itertools import chain
-from typing import Final
+from typing import Any, Final
 
 import msgspec
-from msgspec import structs
 
 from drumline.kube.views import ExpressionView, GateView, PlacementView
 from drumline_api.base import LABEL_POD_GROUP
@@ -25,6 +25,8 @@ A search checks each of them on each node, and a pod may have 40,000.
 """
 MAX_VALUES: Final = 1024
 """Most values of its expressions."""
+_MOST_KNOWN: Final = 128
+"""Most different constraints that are remembered. The pods of a group mostly have equal ones."""
 _OPERATORS: Final = frozenset({"In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"})
 _TOLERATION_OPERATORS: Final = frozenset({"", "Equal", "Exists", "Gt", "Lt"})
 _FIELDS: Final = frozenset({"metadata.name"})
@@ -106,7 +108,7 @@ def gate_of(metadata: Metadata, spec: builtin.PlacedPodSpec) -> GateView | None:
     if spec.priority is None:
         placement = placement_of_template(spec)
     else:
-        placement = structs.replace(_placement(spec), priority=spec.priority)
+        placement = _placement(spec, priority=spec.priority)
     return GateView(
         created_time=metadata.creation_timestamp or "",
         # A pod with another gate cannot start yet, even after ours is removed.
@@ -123,21 +125,32 @@ def placement_of_template(spec: builtin.PlacedPodSpec) -> PlacementView:
     """
     # A tenant may write any text as the name of a class. The server has not compared it.
     name = (spec.priority_class_name or "")[:_MAX_NAME_CHARS]
-    return structs.replace(_placement(spec), priority_class=name)
+    return _placement(spec, priority_class=name)
 
 
-def _placement(spec: builtin.PlacedPodSpec) -> PlacementView:
-    """Return the node constraints of this spec, without a priority.
+def _placement(spec: builtin.PlacedPodSpec, **priority: int | str) -> PlacementView:
+    """Return the node constraints of this spec, with a priority. Equal pods share one value.
 
     Raises:
         ValueError: the node constraints are not valid.
     """
-    affinity = _affinity_decoder.decode(spec.affinity)
+    texts = bytes(spec.affinity), bytes(spec.node_selector), bytes(spec.tolerations)
+    return _decoded_placement(*texts, tuple(priority.items()))
+
+
+@lru_cache(maxsize=_MOST_KNOWN)
+def _decoded_placement(
+    affinity_json: bytes,
+    selector_json: bytes,
+    tolerations_json: bytes,
+    priority: tuple[tuple[str, Any], ...],
+) -> PlacementView:
+    affinity = _affinity_decoder.decode(affinity_json)
     node = affinity.node_affinity if affinity else None
     # Preferred affinity is ignored: it never forbids a node.
     terms = (node.required.node_selector_terms if node and node.required else None) or ()
-    selector: dict[str, str] = _selector_decoder.decode(spec.node_selector) or {}
-    tolerations = _tolerations_decoder.decode(spec.tolerations) or ()
+    selector: dict[str, str] = _selector_decoder.decode(selector_json) or {}
+    tolerations = _tolerations_decoder.decode(tolerations_json) or ()
     expressions = [each for term in terms for each in _conditions(term)]
     values = sum(len(each.values or ()) for each in expressions)
     conditions = len(selector) + len(tolerations) + len(terms) + len(expressions)
@@ -150,6 +163,7 @@ def _placement(spec: builtin.PlacedPodSpec) -> PlacementView:
         node_selector=selector,
         affinity=tuple(tuple(map(_expression, _conditions(term))) for term in terms),
         tolerations=tuple(map(_toleration, tolerations)),
+        **dict(priority),
     )
 
 

@@ -20,10 +20,10 @@ later.
 
 from __future__ import annotations
 
+import hashlib
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
 from typing import NamedTuple
 
 import msgspec
@@ -33,7 +33,7 @@ from drumline.controller.workloads.conversion import ForeignWorkload, PlacesFoun
 from drumline.kube.events import Regarding
 from drumline.kube.kinds import PODS
 from drumline.kube.views import PodView
-from drumline.kube.workloads import MAX_SHAPES
+from drumline.kube.workloads import MAX_PODS, MAX_SHAPES
 from drumline_api.base import (
     ANNOTATION_ADMITTED,
     ANNOTATION_POD_GROUP_SIZE,
@@ -43,6 +43,7 @@ from drumline_api.base import (
     LABEL_WORKLOAD,
 )
 
+_encode = msgspec.json.Encoder(order="deterministic").encode
 POD = ""
 """Name of the shape for a single pod's places."""
 
@@ -146,10 +147,12 @@ def _group(key: GroupKey, pods: Sequence[PodView]) -> PodGroup:
     waiting = [pod for pod in gated if not (is_admitted and pod.uid in marked)]
     named = f"{key.namespace}/pods/{key.group}"
     # Phase 3: the waiting pods by shape, and the reason if they cannot be considered.
-    of_shapes = _by_shape(waiting)
+    of_shapes = _by_shape(waiting) if len(waiting) <= MAX_PODS else {}
     waits_for = _disagreement(pods) if released else missing
     if any(pod.gate is not None and not pod.gate.is_last for pod in waiting):
         waits_for = "another scheduling gate holds it"
+    if len(waiting) > MAX_PODS:
+        waits_for = f"{len(waiting)} pods, but at most {MAX_PODS} are supported"
     if len(of_shapes) > MAX_SHAPES:
         waits_for = f"{len(of_shapes)} kinds of pods, but at most {MAX_SHAPES} are supported"
     # Phase 4: the value.
@@ -201,16 +204,21 @@ def _disagreement(pods: Sequence[PodView]) -> str:
 
 
 def _by_shape(pods: Iterable[PodView]) -> dict[str, tuple[PodView, ...]]:
-    """Group equal pods. Each shape is named after its first pod."""
-    ordered = sorted(pods, key=lambda pod: (_shape_key(pod), pod.name))
-    by_shape = [tuple(same) for _, same in groupby(ordered, key=_shape_key)]
-    return {same[0].name: same for same in by_shape}
+    """Group equal pods, which are in the order of their names. Each shape has its first pod's name.
 
-
-def _shape_key(pod: PodView) -> bytes:
-    placement = pod.gate and pod.gate.placement
-    key = (pod.requests, placement, pod.deadline_seconds)
-    return msgspec.json.encode(key, order="deterministic")
+    Equal pods share one placement, so each is encoded once. It may have 64 KiB, and a group 10,000
+    pods, so only a digest of it is kept.
+    """
+    digests: dict[int, bytes] = {}
+    by_shape: dict[tuple[bytes, bytes], list[PodView]] = {}
+    for pod in pods:
+        placement = pod.gate and pod.gate.placement
+        digest = digests.get(id(placement))
+        if digest is None:
+            digest = digests[id(placement)] = hashlib.sha256(_encode(placement)).digest()
+        key = _encode((pod.requests, pod.deadline_seconds)), digest
+        by_shape.setdefault(key, []).append(pod)
+    return {same[0].name: tuple(same) for same in by_shape.values()}
 
 
 def _shape(name: str, pods: Sequence[PodView]) -> Shape:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import msgspec
 import pytest
 from msgspec import structs
 
 from drumline.controller.nodes.nodes import NodeCache
 from drumline.controller.state.cluster import ClusterCache
 from drumline.controller.usage.reporter import waiting_fields, workload_in_line
+from drumline.controller.workloads import gated_pods
 from drumline.controller.workloads.workloads import WorkloadInLine
 from drumline.kube.kinds import JOB_SETS
 from drumline.kube.views import (
@@ -386,6 +388,39 @@ def test_a_group_of_too_many_kinds_of_pods_does_not_wait_as_a_gang(state: Cluste
     assert state.scheduling.pending() == []
     (why,) = waits_for(state)
     assert not missing(why, f"{MAX_SHAPES + 1} kinds of pods", str(MAX_SHAPES))
+
+
+def test_a_group_of_too_many_pods_does_not_wait_as_a_gang(
+    state: ClusterCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gated_pods, "MAX_PODS", 4)
+    for number in range(5):
+        assert len(state.scheduling.pending()) == (number == 4)
+        state.on_pod(None, grouped(f"p{number}", size="4"))
+    assert state.scheduling.pending() == []
+    assert waits_for(state) == ["5 pods, but at most 4 are supported"]
+
+
+def test_constraints_that_pods_of_a_group_share_are_compared_once(
+    state: ClusterCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They may have 64 KiB, and a tenant may change one of 10,000 pods at any time."""
+    encode, encoded = msgspec.json.Encoder(order="deterministic").encode, list[int]()
+
+    def counted(value: object) -> bytes:
+        encoded.append(len(encode(value)))
+        return encode(value)
+
+    monkeypatch.setattr(gated_pods, "_encode", counted)
+    values = tuple(f"v{number:04}" for number in range(1000))
+    expression = ExpressionView(key="rack", operator="NotIn", values=values)
+    placement = PlacementView(affinity=((expression,),))
+    for number in range(100):
+        pod = gated(f"p{number}", labels=GROUP, placement=placement)
+        annotations = {"drumline.dev/pod-group-size": "100"}
+        state.on_pod(None, structs.replace(pod, annotations=annotations))
+    (gang,) = state.scheduling.pending()
+    assert (gang.nodes, sum(size > 8000 for size in encoded)) == (100, 1)
 
 
 def test_pods_that_wait_are_converted_once(state: ClusterCache) -> None:
