@@ -12,8 +12,10 @@ The third order, for a model that is too big, is `ladder`.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
+from drumline_contract.config import ConfigError
 from drumline_planner.search import Planned, evaluate, search
 from drumline_planner.space import Goal, KeptChoices
 from drumline_planner.words import large
@@ -95,8 +97,7 @@ def run_too_long(
         return None
     gpus, batch = goal.cluster.gpus, goal.config.global_batch_size
     measures = [_measured("as planned", goal, best)]
-    if goal.cluster.gpu.fp8_flops is not None and not goal.config.fp8:
-        eight = replace(goal, config=replace(goal.config, fp8=True))
+    if (eight := _in_fp8(goal)) is not None:
         measures.append(_measure_scaled("fp8", eight, best))
     for factor in (2, 4):
         more = with_gpus(goal, factor * gpus)
@@ -125,6 +126,16 @@ def with_gpus(goal: Goal, gpus: int) -> Goal:
 def with_batch(goal: Goal, batch: int) -> Goal:
     """Return the goal with another number of sequences per step."""
     return replace(goal, config=replace(goal.config, global_batch_size=batch))
+
+
+def _in_fp8(goal: Goal) -> Goal | None:
+    """Return the goal in fp8. None: it is, or the GPU or the configuration excludes it."""
+    if goal.cluster.gpu.fp8_flops is None or goal.config.fp8:
+        return None
+    # fp8 excludes other settings, such as fp32 and adapters.
+    with suppress(ConfigError):
+        return replace(goal, config=replace(goal.config, fp8=True))
+    return None
 
 
 def _keeping(goal: Goal, degrees: dict[str, int]) -> Goal:

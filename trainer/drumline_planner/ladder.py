@@ -16,7 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from drumline_contract.config import DataParallel, MemoryConfig, Offload, Recompute, Schedule
+from drumline_contract.config import ConfigError, DataParallel, Offload, Recompute, Schedule
 from drumline_contract.shapes.attention import shares_heads
 from drumline_contract.shapes.flops import weights
 from drumline_planner.decision_sequences import DecisionSequence, batch_too_small, run_too_long
@@ -114,11 +114,8 @@ def _rungs(goal: Goal) -> list[Rung]:
     if model.experts:
         expert = max(n for n in (1, 2, 4, 8) if model.experts % n == 0 and gpus % n == 0)
         rungs.append((f"FSDP, experts over {expert}", replace(least, expert=expert), fsdp))
-    host = replace(goal, config=replace(goal.config, memory=_optimizer_on_host(goal)))
     shown = [_rung(goal, name, outer, kind) for name, outer, kind in rungs]
-    shown.append(_rung(host, "FSDP, optimizer on the host", least, fsdp))
-    inputs = replace(least, on_host=True)
-    shown.append(_rung(host, "FSDP, optimizer and layers' inputs on the host", inputs, fsdp))
+    shown += _rungs_on_host(goal, least)
     split: list[tuple[str, Outer]] = []
     if tensor > 1:
         split.append((f"FSDP and tensor {tensor}", replace(least, tensor=tensor)))
@@ -130,8 +127,21 @@ def _rungs(goal: Goal) -> list[Rung]:
     return shown + [_rung(goal, name, outer, fsdp) for name, outer in split]
 
 
-def _optimizer_on_host(goal: Goal) -> MemoryConfig:
-    return replace(goal.config.memory, offload_optimizer=Offload.CPU)
+def _rungs_on_host(goal: Goal, least: Outer) -> list[Rung]:
+    memory = replace(goal.config.memory, offload_optimizer=Offload.CPU)
+    outers = {
+        "FSDP, optimizer on the host": least,
+        "FSDP, optimizer and layers' inputs on the host": replace(least, on_host=True),
+    }
+    try:
+        host = replace(goal, config=replace(goal.config, memory=memory))
+    except ConfigError as error:
+        # Such as local SGD, whose optimizer stays on the devices.
+        return [
+            Rung(name=name, size=None, fits=False, seconds=None, why_not=str(error))
+            for name in outers
+        ]
+    return [_rung(host, name, outer, DataParallel.FSDP) for name, outer in outers.items()]
 
 
 def _tensor(goal: Goal) -> int:

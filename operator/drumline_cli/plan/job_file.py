@@ -154,9 +154,16 @@ def _config(spec: TrainingJobSpec) -> TrainerConfig | FolderConfig:
     """Return the configuration of its ranks.
 
     Raises:
-        ApiError: the API server would refuse the spec; of sizes that do not divide with figures.
+        ApiError: the job runs a template, or the API server would refuse the spec; of sizes that
+            do not divide with figures.
         ConfigError: the operator would.
     """
+    if spec.trainer is None and spec.template is not None:
+        raise ApiError(
+            path="spec.template",
+            problem="only jobs with trainer are planned; name the model instead, such as"
+            " drumline plan llama-8b, or give its --dimensions",
+        )
     # The operator's message has figures, and the API's rule has the path. Use both.
     broken = next(iter(broken_rules(spec)), None)
     try:

@@ -99,12 +99,18 @@ def cluster_for(chosen: argparse.Namespace, gpus: int, *, job: JobFile | None = 
     if chosen.gpus_per_node is not None:
         per_node = chosen.gpus_per_node
     network = chosen.network or _NETWORK
-    wiring = Wiring(topology=Topology(chosen.topology), oversubscription=chosen.oversubscription)
+    # A group or an oversubscription that the user sets overrides the pool's.
+    wiring = replace(wiring_of(pool) if pool else Wiring(), topology=Topology(chosen.topology))
     if chosen.group is not None:
-        wiring = replace(wiring, group=chosen.group)
-    # A user who sets the oversubscription describes another network than the pool's.
-    elif pool is not None and chosen.oversubscription == 1:
-        wiring = replace(wiring_of(pool), topology=wiring.topology)
+        wiring = replace(wiring, group=chosen.group, oversubscription=1.0)
+    if chosen.oversubscription != 1:
+        wiring = replace(wiring, oversubscription=chosen.oversubscription)
+    # Without groups no traffic leaves one, so neither option would have an effect.
+    if wiring.group == Wiring().group and wiring != Wiring():
+        raise ConfigError(
+            "--oversubscription and --topology need --group: set the number of GPUs below a leaf"
+            " switch, or per dragonfly group"
+        )
     return cluster_of(
         named_gpu(chosen.gpu or (pool and pool.gpu) or _GPU),
         gpus=gpus,

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
-from drumline_contract.config import MODEL_PRESETS
+from drumline_contract.config import MODEL_PRESETS, LoraConfig, Precision
 from drumline_planner.decision_sequences import (
     Measure,
     batch_too_small,
@@ -76,6 +79,15 @@ def test_what_shortens_a_run_is_said_with_its_days_and_hours() -> None:
     assert rows["fp8"].tokens_per_gpu_second > planned.tokens_per_gpu_second
     assert rows["2 times GPUs and batch"].batch == 64
     assert not missing(sequence.sentences[1], "fp8")
+
+
+@pytest.mark.parametrize("setting", [{"lora": LoraConfig()}, {"precision": Precision.FP32}])
+def test_fp8_is_no_measure_where_another_setting_excludes_it(setting: dict[str, Any]) -> None:
+    of = goal(16, batch=32, model=LLAMA)
+    of = replace(of, config=replace(of.config, **setting))
+    sequence = run_too_long(of, fastest(of), total_tokens=1e12)
+    assert sequence is not None
+    assert "fp8" not in by_name(sequence.measures)
 
 
 def test_it_is_said_from_where_on_the_batch_has_to_grow() -> None:

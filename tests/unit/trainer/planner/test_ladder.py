@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 
-from drumline_contract.config import MODEL_PRESETS, ConfigError
+from drumline_contract.config import (
+    MODEL_PRESETS,
+    ConfigError,
+    DataParallel,
+    LocalSgdConfig,
+    ParallelismConfig,
+)
 from drumline_contract.shapes.flops import weights
 from drumline_planner import model_source
 from drumline_planner.ladder import advice
@@ -80,3 +87,18 @@ def test_sizes_fill_in_what_follows() -> None:
 def test_sizes_that_cannot_be_read_are_refused(text: str, says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         model_source.from_sizes(text)
+
+
+@pytest.mark.parametrize(
+    "parallelism",
+    [
+        ParallelismConfig(local_sgd=LocalSgdConfig()),
+        ParallelismConfig(data_parallel=DataParallel.PARAMETER_SERVER),
+    ],
+    ids=["local sgd", "parameter servers"],
+)
+def test_a_setting_that_excludes_a_measure_is_its_reason(parallelism: ParallelismConfig) -> None:
+    of = goal(8, batch=8)
+    of = replace(of, config=replace(of.config, parallelism=parallelism))
+    impossible = {rung.name: rung.why_not for rung in advice(of, None).rungs if rung.size is None}
+    assert impossible["FSDP, optimizer on the host"].startswith("memory.offload_optimizer: ")
