@@ -381,12 +381,10 @@ class Admission:
 
     def _is_class_known(self, gang: Gang) -> bool:
         """Return whether one rejection answers the gang's whole class, for all maximum runtimes."""
+        if is_individual(gang):
+            return False
         rejection = self._rejections.for_class(gang)
-        return (
-            rejection is not None
-            and not is_individual(gang)
-            and not self._reservations.wants(rejection.reason)
-        )
+        return rejection is not None and not self._reservations.wants(rejection.reason)
 
     def _merged(self, *, gang: Gang, outcome: Rejection | RejectedByPools) -> Rejection:
         """Return the answer to the gang, and record the demand that its pools could not meet."""

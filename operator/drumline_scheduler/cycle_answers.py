@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import compress, count, repeat
+from itertools import compress, count, filterfalse, repeat
 from operator import is_
 
 from drumline_scheduler.admission import Admission
@@ -97,10 +97,7 @@ def blocked_gangs(
 def order_of(*, pending: PendingGangs, answers: Mapping[str, Answer]) -> tuple[str, ...]:
     """Return the uids of pending gangs: answered ones in the order tried, then all others."""
     tried = [uid for uid in answers if uid in pending]  # running gangs have answers too
-    is_skipped = bytearray(b"\1") * len(pending.uids)
-    for uid in tried:
-        is_skipped[pending.index_of(uid)] = 0
-    return (*tried, *compress(pending.uids, is_skipped))
+    return (*tried, *filterfalse(set(tried).__contains__, pending.uids))
 
 
 def next_retry_at(

@@ -289,14 +289,14 @@ def _recall_pending(session: CycleSession) -> None:
 
     Running gangs come before them: their moves and repairs hold capacity already.
     """
-    for gang in sorted(session.pending.individual, key=order_key):
+    nominated = (gang for gang in session.pending.individual if gang.nominated)
+    for gang in sorted(nominated, key=order_key):
         queue = session.queues.get(gang.queue)
         if queue is None or queue.drained or session.budgets.rejection(gang):
             continue
         if gang.retry_at > session.now + session.policy.overdue_seconds:
             continue  # its nodes would be idle for longer than `overdue_seconds`
-        if gang.nominated:
-            recall_pending(session.projection, gang=gang, queue=queue)
+        recall_pending(session.projection, gang=gang, queue=queue)
     # Places are kept for all gangs of a group or for none.
     waiting = [gang for gang in session.pending.individual if gang.group]
     if not any(gang.nominated for gang in waiting):

@@ -11,10 +11,10 @@ there. In b it would borrow. A gang of y that came later has quota in b, so it i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from drumline_scheduler.cycle_session import CycleSession
-from drumline_scheduler.model import Gang, WaitingRule
+from drumline_scheduler.model import Gang, WaitingRule, order_key
 from drumline_scheduler.queueing.order import BorrowingLevels, SchedulingOrder
 from drumline_scheduler.quota.entitlement import Entitlements
 
@@ -47,13 +47,8 @@ class Turns:
         self._borrowing = BorrowingLevels(
             quota=self._quota, pools=session.pools, queues=session.queues
         )
-        deferred = session.rejections.deferral.groups
         self._order = SchedulingOrder(
-            (
-                gangs
-                for gangs in session.pending.chains
-                if not gangs[0].group or (gangs[0].namespace, gangs[0].group) not in deferred
-            ),
+            _chains(session),
             quota=self._quota,
             borrowing=self._borrowing.lowest,
             passed=lambda gang: (
@@ -115,3 +110,20 @@ class Turns:
             pools=self._session.pools,
             queues=self._session.queues,
         )
+
+
+def _chains(session: CycleSession) -> Iterator[Sequence[Gang]]:
+    """Yield the pending gangs of one queue each, in scheduling order, without deferred groups.
+
+    The gangs of a group are one chain, because they are mostly decided together.
+    """
+    pending, deferred = session.pending, session.rejections.deferral.groups
+    yield from (chain for _, chain in pending.chains_by_class)
+    yield from ((gang,) for gang in pending.individual if not gang.group)
+    for key, members in pending.groups:
+        by_queue: dict[str, list[Gang]] = {}
+        for gang in () if key in deferred else members:
+            by_queue.setdefault(gang.queue, []).append(gang)
+        for gangs in by_queue.values():
+            gangs.sort(key=order_key)
+            yield gangs

@@ -88,8 +88,9 @@ class Explanations:
         gangs = [self._pending.gang(uid) for uid in self._turn if uid in self._pending]
         before, parts = Counter[str](), list[int]()
         for gang in gangs:
-            parts.append(before[gang.namespace])
-            before[gang.namespace] += 1
+            namespace = gang.namespace
+            parts.append(before[namespace])
+            before[namespace] += 1
         return [gangs[at] for at in sorted(range(len(gangs)), key=parts.__getitem__)]
 
 

@@ -108,10 +108,6 @@ class PendingGangs:
         """Return the gang with this uid."""
         return self._by_uid[uid]
 
-    def index_of(self, uid: str) -> int:
-        """Return the index in `gangs` of the gang with this uid. O(log pending)."""
-        return self.index(self._by_uid[uid])
-
     def index(self, gang: Gang) -> int:
         """Return the index in `gangs` that a gang has or would have. O(log pending)."""
         return bisect_left(self._keys, order_key(gang))
