@@ -43,6 +43,7 @@ class _WatchLine(msgspec.Struct, frozen=True, gc=False):
     object: msgspec.Raw
 
 
+MAX_REASON_CHARS: Final = 512
 _decode_line: Final = msgspec.json.Decoder(_WatchLine).decode
 _decode_bookmark: Final = msgspec.json.Decoder(_Bookmark).decode
 
@@ -168,6 +169,7 @@ class WatchDecoder(Generic[V]):
 
     def _note(self, *, key: Key | None, reason: str) -> None:
         self.quarantined_total += 1
+        reason = reason[:MAX_REASON_CHARS]  # it may quote a field of 256 KiB
         self._on_quarantine(Quarantined(resource=self._resource, key=key, reason=reason))
 
 

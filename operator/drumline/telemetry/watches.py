@@ -6,15 +6,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any, TypeVar
+from math import inf
+from typing import Any, Final, TypeVar
 
 from drumline.kube.client import KubeClient
 from drumline.kube.errors import Unreadable
 from drumline.kube.informer import Informer, Quarantined, Selection
 from drumline.kube.kinds import TRAINING_JOBS
-from drumline.kube.views import View
+from drumline.kube.views import Key, View
 from drumline.kube.watch_decoder import Decode
 from drumline.scope import InstallationScope
 from drumline.telemetry import logs
@@ -22,6 +23,9 @@ from drumline.telemetry import logs
 log = logs.get("drumline.telemetry.watches")
 
 V = TypeVar("V", bound=View)
+LOG_SECONDS: Final = 10.0
+MOST_LOGGED: Final = 1000
+"""Most objects whose log lines are remembered."""
 
 
 def job_informers(
@@ -63,7 +67,34 @@ def _warn_unreadable(namespace: str, error: Unreadable) -> None:
     log.warning("namespace_unreadable", namespace=namespace, why=str(error))
 
 
-def warn_left_out(document: Quarantined) -> None:
-    """Log that an object cannot be read."""
-    key = "/".join(document.key) if document.key else None
-    log.warning("object_left_out", key=key, why=document.reason)
+class LeftOutLog:
+    """Logs objects that cannot be read, each at most once in `LOG_SECONDS`.
+
+    A tenant may write one object again and again.
+
+    Args:
+        clock: monotonic seconds.
+    """
+
+    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._logged_at: dict[tuple[str, Key | None], float] = {}
+
+    def __call__(self, document: Quarantined) -> None:
+        """Log that an object cannot be read."""
+        now, about = self._clock(), (document.resource.plural, document.key)
+        if now < self._logged_at.get(about, -inf) + LOG_SECONDS:
+            return
+        self._logged_at.pop(about, None)
+        while len(self._logged_at) >= MOST_LOGGED:
+            del self._logged_at[next(iter(self._logged_at))]
+        self._logged_at[about] = now
+        log.warning(
+            "object_left_out",
+            resource=document.resource.plural,
+            key="/".join(document.key) if document.key else None,
+            why=document.reason,
+        )
+
+
+warn_left_out: Final = LeftOutLog()

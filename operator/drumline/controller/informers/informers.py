@@ -57,6 +57,7 @@ from drumline.kube.workload_views import WorkloadView
 from drumline.scope import InstallationScope
 from drumline.telemetry import logs
 from drumline.telemetry.metrics import Metrics
+from drumline.telemetry.watches import warn_left_out
 from drumline_api.base import LABEL_QUEUE
 
 log = logs.get("drumline.controller.informers.informers")
@@ -301,12 +302,7 @@ def _informer(
     # continues.
     def quarantine(document: Quarantined) -> None:
         metrics.controller.poisoned_objects.labels(resource=document.resource.plural).inc()
-        log.warning(
-            "object_left_out",
-            resource=document.resource.plural,
-            key="/".join(document.key) if document.key else None,
-            why=document.reason,
-        )
+        warn_left_out(document)
 
     return Informer(
         client,
