@@ -29,12 +29,12 @@ def test_an_object_that_is_written_again_and_again_is_logged_at_times(
             lines.append(key)
 
     monkeypatch.setattr(watches, "log", Recorder())
-    told = LeftOutLog(clock=lambda: now[0])
+    note = LeftOutLog(clock=lambda: now[0])
 
     def names(keys: list[str]) -> list[str]:
         lines.clear()
         for key in keys:
-            told(Quarantined(resource=RAY_CLUSTERS, key=Key("team", key), reason="why"))
+            note(Quarantined(resource=RAY_CLUSTERS, key=Key("team", key), reason="why"))
         return lines.copy()
 
     assert names(["a"] * 100 + ["b"]) == ["team/a", "team/b"]
