@@ -45,6 +45,37 @@ def test_what_says_how_files_were_written_is_no_part_of_the_model(tmp_path: Path
     assert json.loads(with_model_of_folder(raw)["model"]["config_json"]) == LLAMA
 
 
+FP8 = {"quant_method": "fp8", "fmt": "float8_e4m3fn", "weight_block_size": [128, 128]}
+
+
+@pytest.mark.parametrize(
+    "packing",
+    [
+        {"quant_method": "bitsandbytes", "load_in_8bit": True},
+        {"quant_method": "compressed-tensors", "format": "int-quantized"},
+        {"quant_method": "bitnet"},
+        FP8 | {"weight_block_size": [64, 64]},
+    ],
+)
+@pytest.mark.parametrize("inside", [False, True])
+def test_packed_weights_of_other_kinds_are_refused(
+    tmp_path: Path, packing: dict[str, Any], *, inside: bool
+) -> None:
+    packed = {"quantization_config": packing}
+    folder = folder_of(tmp_path, LLAMA | ({"text_config": packed} if inside else packed))
+    with pytest.raises(HuggingFaceError, match=r"quantization_config (is|says)"):
+        with_model_of_folder(of_transformers(model_from=folder))
+    with_model_of_folder(of_transformers(config_from=folder))
+
+
+def test_packed_weights_that_are_unpacked_are_taken(tmp_path: Path) -> None:
+    for packing in (FP8, {"quant_method": "mxfp4"}, None):
+        raw = of_transformers(
+            model_from=folder_of(tmp_path, LLAMA | {"quantization_config": packing})
+        )
+        assert json.loads(with_model_of_folder(raw)["model"]["config_json"]) == LLAMA
+
+
 def test_the_vocabulary_may_be_that_of_the_text_part(tmp_path: Path) -> None:
     nested = {"model_type": "gemma3", "text_config": {"vocab_size": 77}}
     raw = of_transformers(config_from=folder_of(tmp_path, nested))

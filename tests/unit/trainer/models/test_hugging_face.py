@@ -419,6 +419,15 @@ def test_a_weight_that_is_missing_or_of_another_shape_is_named(tmp_path: Path) -
     assert not (tmp_path / "config.json").exists()
 
 
+def test_a_weight_of_whole_numbers_is_refused(folder: Path) -> None:
+    path = folder / "model.safetensors"
+    tensors = load_file(path)
+    tensors["model.norm.weight"] = tensors["model.norm.weight"].to(torch.int8)
+    save_file(tensors, path, metadata={"format": "pt"})
+    with pytest.raises(HuggingFaceError, match=r"model\.norm\.weight: whole numbers of 8 bits"):
+        list(import_hugging_face(folder)[1])
+
+
 @pytest.mark.parametrize(
     "odd",
     [

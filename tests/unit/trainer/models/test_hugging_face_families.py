@@ -425,7 +425,10 @@ def test_a_layer_whose_number_no_model_has_is_an_unknown_tensor(tmp_path: Path) 
         ({"v_head_dim": 24}, "value_size: 24 is above model.head_size 16"),
         ({"qk_rope_head_dim": 5}, "turned_size: 5 is odd"),
         ({"qk_nope_head_dim": None}, "qk_nope_head_dim and qk_rope_head_dim must be numbers"),
-        ({"quantization_config": {"quant_method": "fp8"}}, "fmt of quantization_config is None"),
+        (
+            {"quantization_config": {"quant_method": "fp8"}},
+            "weight_block_size of quantization_config is None",
+        ),
     ],
 )
 def test_deepseek_that_cannot_be_is_refused(changed: dict[str, Any], sentence: str) -> None:

@@ -24,8 +24,8 @@ _OTHER_NAMES = {"num_experts": "num_local_experts", "num_local_experts": "num_ex
 """Alternative names of keys in files of `transformers` 5 and later."""
 _OF_HEADS = {"kv_heads": "num_key_value_heads", "head_size": "head_dim"}
 _PACKING = "quantization_config"
-_OF_FP8 = {"fmt": "e4m3", "weight_block_size": [128, 128]}
-"""The fp8 format in which DeepSeek-V3 is published, and which `models.hugging_face` unpacks."""
+_FP8_BLOCK = [128, 128]
+"""The blocks of fp8 in which DeepSeek-V3 is published, and which `models.hugging_face` unpacks."""
 _NO_TOKENS = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
 """Said, as some types are otherwise given a token: Phi-3 one that a small vocabulary has not."""
 _MAX_SHOWN = 60
@@ -217,7 +217,7 @@ def _unknown(raw: Raw, kind: Kind) -> list[str]:
             # A null or disabled variant changes nothing.
             continue
         if key == _PACKING:
-            _refuse_packing(value, kind)
+            refuse_packing(value, unpacked=kind.unpacked)
         elif may_agree(key):
             said_again.append(key)
         else:
@@ -233,23 +233,28 @@ def _refusal(raw: Raw, key: str, kind: Kind) -> HuggingFaceError:
     )
 
 
-def _refuse_packing(value: object, kind: Kind) -> None:
-    """Refuse packed weights other than those that `models.hugging_face` unpacks as it reads."""
-    # Packed weights can be read only in the formats that the reader unpacks.
+def refuse_packing(value: object, *, unpacked: Collection[str]) -> None:
+    """Refuse packed weights other than those that `models.hugging_face` unpacks as it reads.
+
+    Args:
+        value: the `quantization_config` of a config.json.
+        unpacked: ways of packing (`quant_method`) that can be read.
+
+    Raises:
+        HuggingFaceError: the weights are packed in another way.
+    """
     method = cast("Raw", value).get("quant_method") if isinstance(value, Mapping) else None
-    if method not in kind.unpacked:
+    if method not in unpacked:
         raise HuggingFaceError(
             f"config.json: {_PACKING} says that the weights are packed ({_shown(method)}); import"
             " the model in bf16 or fp32 (lora.base_bits packs it for a fine-tune)"
         )
-    wanted = _OF_FP8 if method == "fp8" else {}
-    for key, expected in wanted.items():
-        there = cast("Raw", value).get(key)
-        if there != expected:
-            raise HuggingFaceError(
-                f"config.json: {key} of {_PACKING} is {_shown(there)}; only {expected} can be"
-                " unpacked"
-            )
+    block = cast("Raw", value).get("weight_block_size")
+    if method == "fp8" and block != _FP8_BLOCK:
+        raise HuggingFaceError(
+            f"config.json: weight_block_size of {_PACKING} is {_shown(block)}; only {_FP8_BLOCK}"
+            " can be unpacked"
+        )
 
 
 def _hint(key: str, absent: Collection[str]) -> str:

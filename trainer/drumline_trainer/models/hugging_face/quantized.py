@@ -93,8 +93,13 @@ def unscaled(tensor: Tensor, name: str) -> Tensor:
     """Return the tensor unchanged.
 
     Raises:
-        HuggingFaceError: it is fp8 and lacks its factors.
+        HuggingFaceError: it is fp8 and lacks its factors, or whole numbers of 8 bits.
     """
+    if tensor.dtype == torch.int8:
+        raise HuggingFaceError(
+            f"{name}: whole numbers of 8 bits, which are packed weights; import the model in bf16"
+            " or fp32"
+        )
     if tensor.dtype in (torch.float8_e4m3fn, torch.float8_e5m2):
         raise HuggingFaceError(f"{name}: {name}{_FACTORS} is missing")
     return tensor
