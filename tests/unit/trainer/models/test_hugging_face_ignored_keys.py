@@ -6,17 +6,19 @@ export have values that transformers cannot build.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from drumline_contract.config import ModelConfig
 from drumline_contract.config.rope import RopeScaling
 from drumline_contract.config.variants import Activation, AttentionBias, NormPlacement
-from drumline_contract.shapes.hugging_face import HuggingFaceError, kind_of, to_ours
+from drumline_contract.shapes.hugging_face import HuggingFaceError, kind_of, to_ours, to_theirs
 from drumline_trainer.models.build import build_on_meta
 from drumline_trainer.models.hugging_face import export_hugging_face
 from drumline_trainer.models.hugging_face.files import write_json
@@ -62,6 +64,41 @@ def test_a_pattern_of_windows_is_refused_where_transformers_ignores_it(
     assert to_ours({**values, "layer_types": plain}) == to_ours(values)
 
 
+EXPERTS = {"num_experts_per_tok": 2, "moe_intermediate_size": 16, "head_dim": 8}
+ONE_WINDOW: dict[str, dict[str, Any]] = {
+    "mixtral": {"num_local_experts": 4, "num_experts_per_tok": 2, "head_dim": 8},
+    "phi3": {"pad_token_id": 0},
+    # Qwen 2 and 3 begin the windows at a layer, and its mixtures do not
+    "qwen3_moe": {**EXPERTS, "num_experts": 4, "use_sliding_window": True, "max_window_layers": 1},
+}
+
+
+@pytest.mark.parametrize("kind", sorted(ONE_WINDOW))
+def test_layer_types_are_refused_where_transformers_gives_all_layers_one_window(
+    kind: str, tmp_path: Path
+) -> None:
+    sizes = {key: size for key, size in SIZES.items() if key != "head_dim"}
+    values = {"model_type": kind, **sizes, **ONE_WINDOW[kind], "num_hidden_layers": 1}
+    values |= {"sliding_window": 3}
+    plain = {**values, "layer_types": ["full_attention"]}
+    module = AutoModelForCausalLM.from_config(theirs(plain, tmp_path))
+    with torch.no_grad():
+        first, second = (module(torch.tensor([[n, 2, 3, 4]])).logits[:, -1] for n in (1, 7))
+    assert torch.allclose(first, second, atol=1e-5)
+    assert to_ours(values).window(0) == 3
+    assert to_ours({**values, "layer_types": ["sliding_attention"]}) == to_ours(values)
+    with pytest.raises(HuggingFaceError, match="'layer_types' is"):
+        to_ours(plain)
+
+
+def test_windows_of_smollm3_that_only_its_layer_types_have_are_refused() -> None:
+    values = {"model_type": "smollm3", **SIZES, "sliding_window": 3, "use_sliding_window": False}
+    plain = ["full_attention"] * 6
+    assert to_ours({**values, "layer_types": plain}) == to_ours(values)
+    with pytest.raises(HuggingFaceError, match="'layer_types' is"):
+        to_ours({**values, "layer_types": ["sliding_attention", *plain[1:]]})
+
+
 def test_gemma_3_has_a_pattern_of_windows(tmp_path: Path) -> None:
     values = {**GEMMA_3, "sliding_window": 8, "sliding_window_pattern": 3}
     assert theirs(values, tmp_path).layer_types[2] == "full_attention"
@@ -102,6 +139,24 @@ def test_gemma_3_scales_the_section_of_layers_that_see_everything(tmp_path: Path
     assert (ours.rope_theta, ours.window_rope_theta) == (500.0, 100.0)
     assert ours.rope_scaling is not None
     assert ours.rope_scaling.factor == 8
+
+
+def test_a_ramp_of_yarn_between_two_pairs_is_none_of_gemma_3(tmp_path: Path) -> None:
+    """transformers looks for truncate beside the sections of its layer types."""
+    values = {**GEMMA_3, "rope_scaling": {**YARN, "truncate": False}}
+    rotate = ROPE_INIT_FUNCTIONS["yarn"]
+    ignored, heeded = (
+        rotate(theirs({**GEMMA_3, "rope_scaling": each}, tmp_path), layer_type="full_attention")[0]
+        for each in (values["rope_scaling"], YARN)
+    )
+    assert torch.equal(ignored, heeded)
+    with pytest.raises(HuggingFaceError, match="truncate of full_attention is False"):
+        to_ours(values)
+    ours = to_ours({**GEMMA_3, "rope_scaling": {**YARN, "truncate": True}})
+    assert ours.rope_scaling is not None
+    between = replace(ours, rope_scaling=replace(ours.rope_scaling, whole_pairs=False))
+    with pytest.raises(HuggingFaceError, match="no layout there"):
+        to_theirs(between, dtype="float32")
 
 
 LATENT = {

@@ -16,6 +16,7 @@ from drumline_contract.shapes.hugging_face.kind import Kind, TensorNames
 from drumline_contract.shapes.hugging_face.parts import (
     LAYERS_WITHOUT_ROPE,
     QWEN_MIXTURE,
+    QWEN_MOE_WINDOW,
     QWEN_WINDOW,
     SCORE_MULTIPLIER,
     alternating,
@@ -126,7 +127,7 @@ KINDS = (
         fixed={**_SILU, "decoder_sparse_step": 1},
         meaning=_MEANING,
         ours={**_MIXTURE, "query_key_norm": True},
-        parts=(heads(), rope(), biases(), QWEN_WINDOW, QWEN_MIXTURE),
+        parts=(heads(), rope(), biases(), QWEN_MOE_WINDOW, QWEN_MIXTURE),
     ),
     Kind(
         model_type="mixtral",
@@ -235,7 +236,7 @@ KINDS = (
         # SmolLM3 leaves rotary positions out of every fourth layer.
         parts=(heads(), rope(theta=2_000_000.0), biases(), LAYERS_WITHOUT_ROPE),
         # of windows, which it has only where use_sliding_window says so
-        ignored=frozenset({"sliding_window", "max_window_layers", "layer_types"}),
+        ignored=frozenset({"sliding_window", "max_window_layers"}),
     ),
     Kind(
         model_type="granite",

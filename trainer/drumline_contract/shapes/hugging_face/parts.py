@@ -42,16 +42,20 @@ def heads(*, size: int | None = None) -> Part:
 
 
 def window(*, missing: int | None) -> Part:
-    """Translate `sliding_window` for all layers, as in Mistral.
+    """Translate `sliding_window` for all layers. transformers reads no `layer_types` there.
 
     Args:
         missing: value of a missing key. A null key means no window.
     """
     return Part(
-        keys=frozenset({"sliding_window", "layer_types"}),
-        read=lambda raw: layers_with_window(raw, raw.get("sliding_window", missing), every=0),
+        keys=frozenset({"sliding_window"}),
+        read=lambda raw: _in_all_layers(raw.get("sliding_window", missing)),
         write=lambda config: {"sliding_window": config.sliding_window},
     )
+
+
+def _in_all_layers(size: Any) -> dict[str, Any]:
+    return {"sliding_window": size, "full_attention_every": 0}
 
 
 def _read_qwen_window(raw: Raw) -> dict[str, Any]:
@@ -81,11 +85,18 @@ def _write_qwen_window(config: ModelConfig) -> dict[str, Any]:
     }
 
 
+_QWEN_WINDOW = frozenset({"use_sliding_window", "sliding_window", "max_window_layers"})
 QWEN_WINDOW = Part(
-    keys=frozenset({"use_sliding_window", "sliding_window", "max_window_layers", "layer_types"}),
-    read=_read_qwen_window,
+    keys=_QWEN_WINDOW | {"layer_types"}, read=_read_qwen_window, write=_write_qwen_window
+)
+QWEN_MOE_WINDOW = Part(
+    keys=_QWEN_WINDOW,
+    read=lambda raw: _in_all_layers(
+        raw.get("sliding_window", 4096) if raw.get("use_sliding_window") else None
+    ),
     write=_write_qwen_window,
 )
+"""Of all layers. transformers reads neither `max_window_layers` nor `layer_types` there."""
 
 
 def layer_types(config: ModelConfig) -> list[str]:

@@ -160,6 +160,11 @@ def _read_of_gemma_3(raw: Raw) -> dict[str, Any]:
                 "config.json: rope_scaling has type and no rope_type; transformers 5 ignores type"
                 " in gemma3_text, so write rope_type"
             )
+    if everywhere.get("truncate") is False:
+        raise HuggingFaceError(
+            "config.json: truncate of full_attention is False, which transformers does not read in"
+            " gemma3_text; remove it"
+        )
     # Our model has one scaling, and Gemma scales only the layers that see everything.
     if _scaling(windows) is not None:
         raise HuggingFaceError(
