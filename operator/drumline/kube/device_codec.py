@@ -28,7 +28,7 @@ EXTENDED_CLAIM: Final = "resource.kubernetes.io/extended-resource-claim"
 
 
 CHANNEL_DRIVER: Final = "compute-domain.nvidia.com"
-_CHANNEL_CLASS: Final = "compute-domain-default-channel.nvidia.com"
+CHANNEL_CLASS: Final = "compute-domain-default-channel.nvidia.com"
 _CHANNEL_CONFIG: Final = "ComputeDomainChannelConfig"
 
 
@@ -228,7 +228,7 @@ def _channel(devices: _Requests | None) -> ChannelRequest | None:
     if exactly is None or opaque is None or opaque.driver != CHANNEL_DRIVER:
         return None
     # The comparison covers count, mode and selectors: any other value asks for something else.
-    if exactly != _Exactly(device_class_name=_CHANNEL_CLASS):
+    if exactly != _Exactly(device_class_name=CHANNEL_CLASS):
         return None
     try:
         read = _channel_decoder.decode(opaque.parameters)

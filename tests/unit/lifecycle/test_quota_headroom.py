@@ -49,6 +49,7 @@ def test_each_pod_brings_its_claims() -> None:
         f"{OF_FAST}/requests.storage": 40,
         "count/resourceclaims.resource.k8s.io": 2,
         "gpu.nvidia.com.deviceclass.resource.k8s.io/devices": 16,
+        "requests.deviceclass.resource.kubernetes.io/gpu.nvidia.com": 16,
     }.items()
     assert "storageclass" not in "".join(volume_claim_amounts(storage_class="", storage_bytes=1))
 
@@ -126,3 +127,16 @@ def test_other_pods_have_the_other_scopes() -> None:
 def test_a_quota_with_scopes_counts_no_claims() -> None:
     amounts = WITH_SCRATCH.amounts([QuotaScope(name="NotTerminating")])
     assert (amounts["pods"], "persistentvolumeclaims" in amounts) == (4, False)
+
+
+@pytest.mark.parametrize(
+    ("operator", "counts"),
+    [("DoesNotExist", True), ("NotIn", True), ("In", False), ("Exists", False)],
+)
+def test_a_quota_of_volume_attributes_counts_claims_without_a_class(
+    operator: str, counts: bool
+) -> None:
+    scope = QuotaScope(name="VolumeAttributesClass", operator=operator, values=("gold",))
+    amounts = WITH_SCRATCH.amounts([scope])
+    assert (amounts.get("requests.storage"), "pods" in amounts) == (40 if counts else None, False)
+    assert "requests.storage" not in WITH_SCRATCH.amounts([scope, QuotaScope(name="BestEffort")])

@@ -22,6 +22,7 @@ from drumline.controller.reconciler.claims import ServesOneNode, any_node, prepa
 from drumline.controller.reconciler.dry_runs import AdmittedPod, DryRuns
 from drumline.kube import reads
 from drumline.kube.client import KubeClient
+from drumline.kube.device_codec import CHANNEL_CLASS
 from drumline.kube.errors import Forbidden, KubeError, NotLeader
 from drumline.kube.kinds import LIMIT_RANGES, PERSISTENT_VOLUME_CLAIMS, RESOURCE_QUOTAS
 from drumline.kube.pod_requests import Amounts, pod_limits, pod_requests
@@ -288,6 +289,9 @@ class StartCheck:
         devices = gpus_of(job.spec, (index,))
         if gpus.by_claims and devices:
             add(device_claim_amounts(device_class=gpus.device_class, devices=devices))
+        # A pod has no other claims for devices in its spec.
+        for _ in pod["spec"].get("resourceClaims", ()):
+            add(device_claim_amounts(device_class=CHANNEL_CLASS, devices=1))
         return total
 
     def _like(self, seen: AdmittedPod, kind: _PodKind, job: Job) -> list[PlannedPods]:

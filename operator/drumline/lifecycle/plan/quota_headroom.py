@@ -2,7 +2,7 @@
 
 A start creates pods, claims for each pod (ephemeral volumes, devices), and a token Secret. A
 ResourceQuota counts each of them under several names, and its scopes select the pods that it
-counts. A quota with scopes counts pods alone.
+counts. A quota with scopes counts pods alone, or volume claims by their VolumeAttributesClass.
 
 Example: 4 pods with an ephemeral volume of 10 GiB each, in the class `fast`. They count as 4 under
 `pods`, `count/pods`, `persistentvolumeclaims` and `count/persistentvolumeclaims`, and as 40 GiB
@@ -75,7 +75,7 @@ class PlannedObjects:
         for pods in self.pods:
             if all(_matches(scope, pods) for scope in conditions):
                 total.update(_of_pods(pods))
-            if not conditions:
+            if all(map(_counts_claims, conditions)):
                 total.update({name: pods.count * each for name, each in pods.claims.items()})
         if not conditions:
             total.update(self.objects)
@@ -142,8 +142,12 @@ def volume_claim_amounts(*, storage_class: str, storage_bytes: int) -> dict[str,
 
 def device_claim_amounts(*, device_class: str, devices: int) -> dict[str, int]:
     """Return the amounts of one ResourceClaim of devices of a class."""
-    claims = {"count/resourceclaims.resource.k8s.io": 1}
-    return claims | {f"{device_class}.deviceclass.resource.k8s.io/devices": devices}
+    return {
+        "count/resourceclaims.resource.k8s.io": 1,
+        f"{device_class}.deviceclass.resource.k8s.io/devices": devices,
+        # A class with an extended resource counts under this name too, from Kubernetes 1.36 on.
+        f"requests.deviceclass.resource.kubernetes.io/{device_class}": devices,
+    }
 
 
 def object_amounts(plural: str, count: int = 1) -> dict[str, int]:
@@ -160,6 +164,12 @@ def _of_pods(pods: PlannedPods) -> Counter[str]:
     for resource, each in pods.limits.items():
         total[f"limits.{resource}"] += pods.count * each
     return total
+
+
+def _counts_claims(scope: QuotaScope) -> bool:
+    """Return whether a quota with this scope counts the claims, which have no attributes class."""
+    # The API server allows only names of volume claims in such a quota.
+    return scope.name == "VolumeAttributesClass" and scope.operator in {"NotIn", "DoesNotExist"}
 
 
 def _matches(scope: QuotaScope, pods: PlannedPods) -> bool:

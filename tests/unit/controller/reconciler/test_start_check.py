@@ -342,6 +342,19 @@ async def test_claims_for_devices_count() -> None:
     assert not missing(await refusal_of(starting(), quota(**{name: "1"}), gpus=gpus), "needs 2")
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "count__resourceclaims.resource.k8s.io",
+        "compute-domain-default-channel.nvidia.com.deviceclass.resource.k8s.io__devices",
+    ],
+)
+async def test_the_claims_of_channels_count(name: str) -> None:
+    job = starting(computeDomain={})
+    assert not missing(await refusal_of(job, quota(**{name: "1"})), "needs 2")
+    assert not await refusal_of(job, quota(**{name: "2"}))
+
+
 async def test_the_jobs_of_a_group_count_together() -> None:
     first, second = starting(), replace(starting(), uid="2" * 36, name="second")
     async with checking(quota(pods="3")) as check:
