@@ -38,7 +38,6 @@ from drumline_api.base import (
     ANNOTATION_NODE,
     ANNOTATION_NODE_DEMAND,
     ANNOTATION_POD_GROUP_SIZE,
-    ANNOTATION_SELECTED_NODE,
     LABEL_GANG_NETWORK,
     LABEL_GENERATION,
     LABEL_INDEX,
@@ -469,12 +468,7 @@ def _controller_uid(owners: Iterable[OwnerReference] | None) -> str:
 
 
 def _ours(texts: Mapping[str, str] | None) -> dict[str, str]:
-    """Return texts with our prefix, and the node for which a claim's volume is made."""
-    return {
-        name: text
-        for name, text in (texts or {}).items()
-        if name.startswith(OUR_PREFIX) or name == ANNOTATION_SELECTED_NODE
-    }
+    return {name: text for name, text in (texts or {}).items() if name.startswith(OUR_PREFIX)}
 
 
 def _of_pod(texts: Mapping[str, str] | None) -> dict[str, str]:

@@ -22,7 +22,7 @@ from drumline.kube.volume_terms import MAX_TERMS, volume_terms
 from drumline_api.base import ANNOTATION_SELECTED_NODE
 from drumline_api.objects import storage
 
-_MAX_NODE_CHARS: Final = 253
+_MAX_NAME_CHARS: Final = 253
 _MAX_DRIVERS: Final = 64
 _MAX_HANDLE_CHARS: Final = 256
 _DEFAULT_CLASS: Final = (
@@ -103,6 +103,8 @@ def _csi_driver_view(stored: storage.CsiDriverObject) -> CsiDriverView:
     )
 
 
+_CLASS_ANNOTATION: Final = "volume.beta.kubernetes.io/storage-class"
+"""Older name of a claim's class. Kubernetes reads it before the field."""
 _SHARING: Final[Mapping[tuple[str, ...], Sharing]] = {
     ("ReadWriteOnce",): Sharing.ONE_NODE,
     ("ReadWriteOncePod",): Sharing.ONE_POD,
@@ -116,20 +118,24 @@ def _claim_view(stored: storage.PersistentVolumeClaim) -> ClaimView:
     modes = stored.status.access_modes or spec.access_modes or ()
     # Only a manifest that nobody applied has no phase.
     phase = stored.status.phase or ("Bound" if spec.volume_name else "Pending")
-    selected = (metadata.annotations or {}).get(ANNOTATION_SELECTED_NODE, "")
+    annotations = metadata.annotations or {}
+    selected = annotations.get(ANNOTATION_SELECTED_NODE, "")
+    storage_class = annotations.get(_CLASS_ANNOTATION, spec.storage_class_name)
     return ClaimView(
         namespace=sys.intern(metadata.namespace),
         name=metadata.name,
         uid=metadata.uid,
         resource_version=metadata.resource_version,
         volume=spec.volume_name or "",
-        storage_class=sys.intern(spec.storage_class_name or ""),
-        names_class=spec.storage_class_name is not None,
+        storage_class=sys.intern((storage_class or "")[:_MAX_NAME_CHARS]),
+        names_class=storage_class is not None,
         bound=phase == "Bound",
+        lost=phase == "Lost",
         deleting=bool(metadata.deletion_timestamp),
-        # A tenant may write any text there, and no node has a longer name.
-        selected_node="" if spec.volume_name else sys.intern(selected[:_MAX_NODE_CHARS]),
+        # A tenant may write any text there, and no node or class has a longer name.
+        selected_node="" if spec.volume_name else sys.intern(selected[:_MAX_NAME_CHARS]),
         sharing=_SHARING.get(tuple(modes), Sharing.ANY),
+        is_block=spec.volume_mode == "Block",
     )
 
 

@@ -386,9 +386,11 @@ class ClaimView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         storage_class: The name of its class, empty where it has none.
         names_class: False if it gets the cluster's default class.
         bound: True if its volume exists and can be mounted.
+        lost: True if its volume is gone.
         deleting: True if it is being deleted. A kubelet starts no pod that uses it.
         selected_node: Node for which its volume is provisioned, empty if it is bound or waits.
         sharing: The pods that may use it at the same time, by its access modes.
+        is_block: True if its volume has no file system. A kubelet starts no pod that mounts it.
         unread: True if a part of it could not be read.
     """
 
@@ -400,9 +402,11 @@ class ClaimView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     storage_class: str = ""
     names_class: bool = True
     bound: bool = True
+    lost: bool = False
     deleting: bool = False
     selected_node: str = ""
     sharing: Sharing = Sharing.ANY
+    is_block: bool = False
     unread: bool = False
 
 

@@ -55,6 +55,7 @@ class VolumeClaimSpec(ObjectPart, frozen=True):
     volume_name: str | None = None
     storage_class_name: str | None = None
     access_modes: list[str] | None = None
+    volume_mode: str | None = None
 
 
 class VolumeClaimStatus(ObjectPart, frozen=True):

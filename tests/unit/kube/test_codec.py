@@ -532,6 +532,15 @@ def test_a_claim_has_the_access_modes_of_its_volume(
     claim = {"metadata": _metadata(), "spec": spec, "status": status}
     view = storage_codec.persistent_volume_claim(_raw(claim))
     assert (view.sharing, view.bound) == (sharing, bound)
+    assert (view.lost, view.is_block) == (status.get("phase") == "Lost", False)
+
+
+@pytest.mark.parametrize(("spec", "name"), [({}, "old"), ({"storageClassName": "new"}, "old")])
+def test_the_older_name_of_a_claims_class_counts_first(spec: dict[str, Any], name: str) -> None:
+    old = {"volume.beta.kubernetes.io/storage-class": "old"}
+    claim = {"metadata": _metadata(annotations=old), "spec": spec}
+    view = storage_codec.persistent_volume_claim(_raw(claim))
+    assert (view.storage_class, view.names_class) == (name, True)
 
 
 def test_a_volume_of_a_csi_driver_keeps_its_identity() -> None:

@@ -99,7 +99,7 @@ class VolumeCache:
         self._special: set[Claim] = set()
         """Claims that not every pod can use beside the others, or that are not bound."""
         self._unready: set[Claim] = set()
-        """Claims that are being deleted or not bound. All are special."""
+        """Claims that are being deleted, not bound, or of no use to any pod. All are special."""
         self._claim_of: dict[str, Claim] = {}
         """Claim that is bound to a volume, by name of the volume."""
         self._volumes: dict[str, VolumeView] = {}
@@ -135,7 +135,7 @@ class VolumeCache:
         if new is not None:
             self._claims[new.namespace, new.name] = new
             self._claims_in[new.namespace] += 1
-            if unready := new.deleting or not new.bound or new.unread:
+            if unready := new.deleting or not new.bound or new.is_block or new.unread:
                 self._unready.add((new.namespace, new.name))
             if unready or new.sharing is not Sharing.ANY:
                 self._special.add((new.namespace, new.name))
@@ -309,10 +309,12 @@ class VolumeCache:
             name=claim.name,
             storage_class=self._class_of(claim),
             bound=claim.bound,
+            lost=claim.lost,
             selected_node=claim.selected_node,
             deleting=claim.deleting,
             for_one_pod=claim.sharing is Sharing.ONE_POD,
             for_one_node=self.serves_one_node(claim.namespace, claim.name),
+            is_block=claim.is_block,
         )
         trouble = claim_trouble(facts, storage, pods=pods, nodes=pods)
         if trouble is not None:
@@ -543,7 +545,7 @@ def _class(name: str) -> str:
 
 def _bound_to(claim: ClaimView) -> tuple[object, ...]:
     where = claim.volume, claim.storage_class, claim.selected_node
-    return (*where, claim.bound, claim.deleting, claim.sharing, claim.unread)
+    return (*where, claim.bound, claim.deleting, claim.sharing, claim.is_block, claim.unread)
 
 
 def _on_node(name: str) -> _Terms:

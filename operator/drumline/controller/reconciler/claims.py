@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Any
 
-from drumline.kube import codec, reads, storage_codec, writes
+from drumline.kube import reads, storage_codec, writes
 from drumline.kube.client import KubeClient
 from drumline.kube.errors import Forbidden, NotFound
 from drumline.kube.kinds import PERSISTENT_VOLUME_CLAIMS, STORAGE_CLASSES
-from drumline.kube.views import ObjectView
+from drumline.kube.views import ClaimView, Sharing
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.plan.claims import (
     ClaimFacts,
@@ -94,7 +93,7 @@ async def _prepare(
         raw = await reads.get(client, PERSISTENT_VOLUME_CLAIMS, name=name, namespace=namespace)
     except NotFound:
         return missing_claim(name)
-    view = codec.custom_object(raw)
+    view = storage_codec.persistent_volume_claim(raw)
     claim = replace(_claim_of(view), for_one_node=for_one_node)
     # The class matters only until a node is selected, so most starts read no class.
     unbound = not claim.bound and not claim.selected_node
@@ -139,18 +138,14 @@ async def _storage_class(client: KubeClient, name: str) -> StorageClassFacts | N
     )
 
 
-def _claim_of(view: ObjectView) -> ClaimFacts:
+def _claim_of(view: ClaimView) -> ClaimFacts:
     return ClaimFacts(
         name=view.name,
-        storage_class=_text(view.spec, "storageClassName"),
-        bound=bool(_text(view.spec, "volumeName")),
-        lost=_text(view.status, "phase") == "Lost",
-        selected_node=view.annotations.get(ANNOTATION_SELECTED_NODE, ""),
-        deleting=bool(view.deletion_time),
-        for_one_pod=view.spec.get("accessModes") == ["ReadWriteOncePod"],
+        storage_class=view.storage_class,
+        bound=bool(view.volume),
+        lost=view.lost,
+        selected_node=view.selected_node,
+        deleting=view.deleting,
+        for_one_pod=view.sharing is Sharing.ONE_POD,
+        is_block=view.is_block,
     )
-
-
-def _text(values: dict[str, Any], key: str) -> str:
-    value = values.get(key)
-    return value if isinstance(value, str) else ""

@@ -41,6 +41,8 @@ class ClaimFacts:
     """True if its only access mode is ReadWriteOncePod."""
     for_one_node: bool = False
     """True if its only access mode is ReadWriteOnce, and a node attaches its volume."""
+    is_block: bool = False
+    """True if its volume has no file system, so that no container can mount it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,6 +171,12 @@ def claim_trouble(
             message=f'persistentvolumeclaim "{claim.name}" is being deleted',
             remedy=f"create the PersistentVolumeClaim {claim.name} again once it is gone, or name"
             " another one",
+        )
+    if claim.is_block:
+        return ClaimUnusable(
+            message=f'persistentvolumeclaim "{claim.name}" has the volume mode Block, but the pods'
+            " mount it as a folder",
+            remedy="name a claim with the volume mode Filesystem",
         )
     if claim.for_one_pod and pods > 1:
         return ClaimUnusable(

@@ -195,6 +195,7 @@ def test_a_node_keeps_room_for_the_volume_of_a_job_that_waits_for_its_victims(
         ([of_mode("ReadWriteMany", deletionTimestamp="2026-01-01T00:00:00Z")], "being deleted"),
         ([of_mode("ReadWriteOnce")], "ReadWriteOnce, but pods of the job on 2 nodes"),
         ([of_mode("ReadWriteOncePod")], "ReadWriteOncePod, but 2 pods"),
+        ([a_claim(volumeName="pv-1", volumeMode="Block")], "volume mode Block"),
         ([of_mode("ReadWriteMany")], ""),
         ([], ""),
     ],

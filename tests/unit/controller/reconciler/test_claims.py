@@ -14,14 +14,18 @@ JOB = admitted(a_job(checkpoint={"claimName": "saves"}))
 
 
 @pytest.mark.parametrize("selected", ["", "node-z"])
-async def test_the_node_that_somebody_selected_for_a_claim_stays(selected: str) -> None:
+@pytest.mark.parametrize("is_old", [False, True])
+async def test_the_node_that_somebody_selected_for_a_claim_stays(
+    selected: str, *, is_old: bool
+) -> None:
+    """The class may have its older name."""
     api = FakeApi()
     metadata = {"name": "saves", "namespace": "team"}
     annotations = {SELECTED: selected} if selected else {}
-    claim = {
-        "metadata": {**metadata, "annotations": annotations},
-        "spec": {"storageClassName": "disks"},
-    }
+    spec = {} if is_old else {"storageClassName": "disks"}
+    if is_old:
+        annotations["volume.beta.kubernetes.io/storage-class"] = "disks"
+    claim = {"metadata": {**metadata, "annotations": annotations}, "spec": spec}
     api.put("persistentvolumeclaims", claim)
     waits = {"provisioner": "disks.example.com", "volumeBindingMode": "WaitForFirstConsumer"}
     api.put("storageclasses", {"metadata": {"name": "disks"}, **waits})
