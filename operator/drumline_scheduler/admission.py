@@ -757,15 +757,21 @@ class Admission:
         return f"it has not waited {seconds:g} s (preemptionDelaySeconds)"
 
     def _reserve(self, gangs: Sequence[Gang], *, reason: BlockReason) -> None:
-        """Run step 5: make a reservation for gangs that start together."""
+        """Run step 5: make a reservation for gangs that start together.
+
+        An overdue cycle makes it only if none of the pools has one.
+        """
         session = self._session
         if not self._reservations.wants(reason):
             return
         requests: list[ReservationRequest] = []
         for gang in gangs:
-            pools = session.pools.select(gang=gang, queue=session.queues[gang.queue])
-            if not isinstance(pools, Rejection):
-                requests.append(ReservationRequest(gang=gang, pools=pools))
+            usable = session.pools.select(gang=gang, queue=session.queues[gang.queue])
+            if not isinstance(usable, Rejection):
+                requests.append(ReservationRequest(gang=gang, pools=usable))
+        pools = {pool for request in requests for pool in request.pools}
+        if self._reservations.has_any(pools) and session.is_overdue(f"reserve {gangs[0].uid}"):
+            return
         self._reservations.reserve(requests=requests, question=self._rejections.key(gangs))
 
     def _room_anywhere(

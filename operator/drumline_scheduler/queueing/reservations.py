@@ -103,6 +103,10 @@ class Reservations:
         """Return whether a gang that is rejected for this reason might still get a reservation."""
         return not self._full and reason in RESERVED_FOR
 
+    def has_any(self, pools: Iterable[str]) -> bool:
+        """Return whether any of these pools has a reservation."""
+        return any(self._by_pool[pool] for pool in pools)
+
     def made(self) -> tuple[Reservation, ...]:
         """Return all reservations in the order in which they were made."""
         return tuple(

@@ -694,6 +694,33 @@ def test_a_gang_that_yields_to_several_is_put_off_when_the_cycle_is_overdue() ->
     assert put_off == {f"admit: beyond again uid-borrows {number}" for number in (1, 3)}
 
 
+def test_an_overdue_cycle_makes_one_reservation_in_each_pool() -> None:
+    """All three gangs are tried whatever the time."""
+    pools = ("a", "b")
+    nodes = [node(f"n{pool}", gpus=2, pool=pool) for pool in pools]
+    running = [
+        admitted(gang(f"r{pool}", gpus=2, max_runtime_seconds=50.0), f"n{pool}", pool=pool)
+        for pool in pools
+    ]
+    line = [
+        gang(f"g{at}", gpus=2, at=at, pool=pool, max_runtime_seconds=10.0)
+        for at, pool in enumerate("aab")
+    ]
+    given = CycleInput(
+        snapshot=cluster(*nodes, running=running, pools=pools),
+        pending=tuple(line),
+        policy=Policy(waiting=WaitingRule.BACKFILL),
+        now=0.0,
+        try_budget=TRY_BUDGET,
+        put_off=tuple(each.uid for each in line),
+    )
+    made = decide(given, work=over())
+    assert decide(replace(given, late_from=made.late_at)) == made
+    assert [each.uid for each in made.reservations] == ["uid-g0", "uid-g2"]
+    all_made = decide(given).reservations
+    assert [each.uid for each in all_made] == ["uid-g0", "uid-g1", "uid-g2"]
+
+
 def test_a_gang_that_is_tried_whatever_the_time_yields_to_few_gangs_that_start() -> None:
     """Each gang that starts before it costs one more search for it, and there may be hundreds."""
     entitled = tuple(f"q{index}" for index in range(8))
