@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 import os
-import select
+import selectors
 import socket
 import threading
 import time
@@ -158,10 +158,16 @@ class AgentConnection:
         """
         # The hello must be the first line on the socket.
         agent.sendall(encode(self._hello()))
+        with selectors.PollSelector() as selector:  # select() fails above 1023 open files
+            selector.register(agent, selectors.EVENT_READ)
+            selector.register(self._wake_read, selectors.EVENT_READ)
+            self._exchange(agent, selector)
+
+    def _exchange(self, agent: socket.socket, selector: selectors.BaseSelector) -> None:
         rest, sent, sent_at = b"", None, 0.0
         while not self.closed:
             # select returns at the latest when the next report is due.
-            readable, _, _ = select.select([agent, self._wake_read], [], [], self._report_seconds)
+            readable = [key.fileobj for key, _ in selector.select(self._report_seconds)]
             if self._wake_read in readable:
                 self._wake_read.recv(4096)
             if agent in readable:

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -122,6 +124,18 @@ def test_the_agent_hears_who_joins_and_how_far_it_is(agent: PlayedAgent) -> None
     report = wait_for_step(agent, 8)
     assert (report.loss, report.tokens, report.total_steps) == (2.0, 1024, 100)
     assert (report.phase, report.saves) == ("training", False)
+
+
+def test_a_script_with_many_open_files_is_heard_too(agent: PlayedAgent) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 4096)), hard))
+    with ExitStack() as shards:
+        for _ in range(1100):
+            shards.enter_context(Path(os.devnull).open())
+        run = Run(agent.path, place=PLACE)
+        run.step(7)
+        wait_for_step(agent, 7)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_the_script_hears_what_was_before(agent: PlayedAgent) -> None:
