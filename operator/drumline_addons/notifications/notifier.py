@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from functools import partial
 from itertools import chain
@@ -33,6 +33,7 @@ from drumline_addons.notifications.delivery import MOST_AGE_SECONDS, ChannelWork
 from drumline_addons.notifications.events import KnownOutlook, OutlookChange, advanced
 from drumline_addons.notifications.jobs import NotifiableJob
 from drumline_addons.notifications.record import (
+    FREE_FACTOR,
     MOST_JOBS,
     MOST_PENDING,
     MOST_PENDING_OF_A_JOB,
@@ -98,6 +99,10 @@ class Notifier:
         self._unsaved: list[PendingMessage] = list(pending)
         """Messages of `_pending` that their workers do not have yet."""
         self._jobs: dict[str, NotifiableJob] = {}
+        self._known_in: Counter[str] = Counter()
+        """Number of known jobs by namespace."""
+        self._left_out: set[str] = set()
+        """UIDs of jobs for which the record has no space."""
         self._queues: dict[str, NotifiableQueue] = {}
         self._low_budgets: dict[str, set[str]] = defaultdict(set)
         """Reported low budgets (`NotifiableQueue.low`) by UID of the queue. Budgets that are no
@@ -125,7 +130,7 @@ class Notifier:
             if self._is_settled and job.has_ended:
                 self._evaluate(job)
             self._jobs.pop(job.uid, None)
-            self._forget(job.uid)
+            self._forget(job)
             return
         self._jobs[job.uid] = job
         if self._is_settled:
@@ -234,6 +239,7 @@ class Notifier:
         # Jobs that were deleted while no notifier ran would stay in the record forever.
         for uid in self._known.keys() - self._jobs.keys():
             del self._known[uid]
+        self._known_in = Counter(self._jobs[uid].namespace for uid in self._known)
         for uid in self._low_budgets.keys() - self._queues.keys():
             del self._low_budgets[uid]
         for message in tuple(self._unsaved):
@@ -244,7 +250,7 @@ class Notifier:
         if self._is_first_start:
             now = self._clock()
             for job in self._jobs.values():
-                self._remember(job.uid, advanced(None, job, now=now)[0])
+                self._remember(job, advanced(None, job, now=now)[0])
             self._low_budgets.update((uid, set(each.low)) for uid, each in self._queues.items())
         self._is_settled = True
         log.info("notifier_settled", known=len(self._known), pending=len(self._pending))
@@ -255,7 +261,7 @@ class Notifier:
         known, change = advanced(before, job, now=now, patience=self._settings.stuck_after.patience)
         # Only a changed outlook touches the record. Most events change only the progress.
         if known != before:
-            if not self._remember(job.uid, known):
+            if not self._remember(job, known):
                 return
             self._touch()
         if change is not None:
@@ -277,17 +283,29 @@ class Notifier:
                 )
                 self._send(change, choice="", now=now)
 
-    def _remember(self, uid: str, known: KnownOutlook) -> bool:
-        # The record is one ConfigMap of at most 1 MiB, so the number of jobs is bounded.
-        if uid not in self._known and len(self._known) >= MOST_JOBS:
-            log.warning("job_left_out", uid=uid, most_jobs=MOST_JOBS)
-            return False
-        self._known[uid] = known
+    def _remember(self, job: NotifiableJob, known: KnownOutlook) -> bool:
+        if job.uid not in self._known:
+            # The record is one ConfigMap of at most 1 MiB, so the number of jobs is bounded. One
+            # namespace must not use all of it, or no job of another namespace would be reported.
+            free = MOST_JOBS - len(self._known)
+            if self._known_in[job.namespace] >= FREE_FACTOR * free:
+                if job.uid not in self._left_out:
+                    self._left_out.add(job.uid)
+                    log.warning("job_left_out", job=f"{job.namespace}/{job.name}", free=free)
+                return False
+            self._known_in[job.namespace] += 1
+            self._left_out.discard(job.uid)
+        self._known[job.uid] = known
         return True
 
-    def _forget(self, uid: str) -> None:
-        if self._known.pop(uid, None) is not None:
-            self._touch()
+    def _forget(self, job: NotifiableJob) -> None:
+        self._left_out.discard(job.uid)
+        if self._known.pop(job.uid, None) is None:
+            return
+        self._known_in[job.namespace] -= 1
+        if not self._known_in[job.namespace]:
+            del self._known_in[job.namespace]
+        self._touch()
 
     def _announce(self, job: NotifiableJob, change: OutlookChange, *, now: float) -> None:
         if refused := refused_choices(self._settings, job):

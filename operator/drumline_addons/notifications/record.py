@@ -14,6 +14,8 @@ import msgspec
 from drumline_addons.notifications.events import KnownOutlook, OutlookChange
 
 MOST_JOBS: Final = 15_000
+FREE_FACTOR: Final = 3
+"""A namespace may have this number of jobs for each place that is free: one alone has 11,250."""
 MOST_PENDING: Final = 200
 MOST_PENDING_OF_A_NAMESPACE: Final = 100
 """Limit per namespace, so that a tenant with many jobs leaves space for the others."""

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
 from drumline.kube.errors import KubeError, Unreachable
 from drumline.telemetry.notifier_metrics import NotifierMetrics
+from drumline_addons.notifications import notifier as module
 from drumline_addons.notifications.channels import parsed
 from drumline_addons.notifications.delivery import MOST_AGE_SECONDS, ChannelWorker, DeliveryError
 from drumline_addons.notifications.jobs import NotifiableJob
@@ -319,12 +321,40 @@ async def test_more_jobs_than_can_be_remembered_are_left_out(office: Office) -> 
     office.open()
     await office.settle()
     for number in range(MOST_JOBS + 10):
-        office.notifier.on_event(added(job("Pending", uid=f"u-{number}")))
-    office.notifier.on_event(added(running(uid="too-many")))
+        of_job = {"uid": f"u-{number}", "namespace": f"team-{number % 64}"}
+        office.notifier.on_event(added(job("Pending", **of_job)))
+    office.notifier.on_event(added(running(uid="too-many", namespace="team-0")))
     await office.settle()
     assert office.kept is not None
-    assert len(unpacked(office.kept).known) == MOST_JOBS
+    assert 0.95 * MOST_JOBS < len(unpacked(office.kept).known) < MOST_JOBS
     assert office.sent == []
+
+
+async def test_jobs_of_one_namespace_leave_places_for_others(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tenant may create any number of suspended jobs, and each tick looks at all of them."""
+    left_out: list[str] = []
+
+    class Recorder:
+        def warning(self, event: str, **fields: Any) -> None:
+            assert event == "job_left_out"
+            left_out.append(fields["job"])
+
+        def info(self, *_: Any, **__: Any) -> None:
+            pass
+
+    monkeypatch.setattr(module, "log", Recorder())
+    office.open()
+    await office.settle()
+    for number in range(MOST_JOBS):
+        office.notifier.on_event(added(job("Suspended", uid=f"u-{number}", namespace="many")))
+    await office.settle()
+    await office.settle()
+    assert len(left_out) == MOST_JOBS // 4
+    office.notifier.on_event(added(running(uid="mine", namespace="team-b")))
+    await office.settle()
+    assert office.kinds == ["Started"]
 
 
 async def test_metrics_say_what_waits_for_how_long_and_what_was_dropped(office: Office) -> None:
