@@ -43,7 +43,7 @@ from drumline.lifecycle.plan.acceptance import refusal_of
 from drumline.overview.rows import OverrideRow
 from drumline.scope import InstallationScope
 from drumline.settings import Settings
-from drumline_api.base import GROUP, LABEL_NODE_DEMAND, LABEL_QUEUE, ApiModel
+from drumline_api.base import GROUP, LABEL_NODE_DEMAND, LABEL_QUEUE, VERSION, ApiModel
 from drumline_api.gpupool import GpuPool, GpuPoolSpec
 from drumline_api.load import ApiError, parse
 from drumline_api.objects.custom import StoredTrainingQueue
@@ -54,7 +54,7 @@ from drumline_cli.decide.node_demands import KnownDemands, known_demands
 from drumline_cli.decide.overrides import bills_before
 from drumline_cli.errors import BadInput
 from drumline_cli.manifests import Json, ManifestDocument
-from drumline_cli.validation import refusals
+from drumline_cli.validation import ServerRefusal, refusals
 from drumline_contract import Progress
 from drumline_scheduler.forecast.expected_starts import ExpectedStart
 from drumline_scheduler.model import Gang, Policy, Snapshot
@@ -294,13 +294,26 @@ def _accepted(
     unreadable: list[str] = []
     # Each refusal names its file, line and field, so that a user can fix all of them at once.
     for manifest in manifests:
-        refused = [] if _is_stored(manifest) else refusals(manifest.raw)
+        refused = [] if _is_stored(manifest) else _refusals(manifest)
         for refusal in refused:
             problem = f"{_title(manifest)}: {refusal}"
             unreadable.append(str(manifest.blame(refusal.path, problem)))
         if not refused:
             accepted.append(manifest)
     return accepted, unreadable
+
+
+def _refusals(manifest: ManifestDocument) -> list[ServerRefusal]:
+    """Return why an object that a person wrote is refused, or would be left out by mistake."""
+    group, kind = manifest.group, manifest.kind
+    if not manifest.raw.get("kind"):
+        return [ServerRefusal("kind", "Required value: the object has no kind")]
+    if _GROUPS.get(kind) == GROUP != group:
+        return [ServerRefusal("apiVersion", f"{kind} is a kind of {GROUP}/{VERSION}; write that")]
+    refused = refusals(manifest.raw)
+    if not refused and group == GROUP and not manifest.namespaced_name[1]:
+        return [ServerRefusal("metadata", "decide needs metadata.name in place of generateName")]
+    return refused
 
 
 def _title(manifest: ManifestDocument) -> str:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final, cast
 
-from drumline.kube.kinds import is_label
+from drumline.kube.kinds import is_label, is_subdomain
 from drumline_api.base import GROUP, VERSION, ApiModel
 from drumline_api.crds import DEFINITIONS, Definition
 from drumline_api.schema import Schema, structural_schema
@@ -27,6 +27,15 @@ _KINDS: Final = {definition.kind: definition for definition in DEFINITIONS}
 _LABEL: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _NAME: Final = re.compile(rf"{_LABEL}(\.{_LABEL})*")
 _TOP: Final = frozenset(("apiVersion", "kind", "metadata", "spec", "status"))
+_METADATA: Final = frozenset(
+    (
+        *("annotations", "creationTimestamp", "deletionGracePeriodSeconds", "deletionTimestamp"),
+        *("finalizers", "generateName", "generation", "labels", "managedFields", "name"),
+        *("namespace", "ownerReferences", "resourceVersion", "selfLink", "uid"),
+    )
+)
+_LABEL_TEXT: Final = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
+"""A label's value, and the name of a label or an annotation, which must not be empty."""
 _TYPES: Final[Mapping[str, tuple[type, ...]]] = {
     "string": (str,),
     "integer": (int,),
@@ -36,6 +45,7 @@ _TYPES: Final[Mapping[str, tuple[type, ...]]] = {
     "array": (list,),
 }
 _MAX_SHOWN: Final = 64
+_ALPHABET: Final = "lower case letters, digits, '-', with a letter or digit first and last"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +61,8 @@ class ServerRefusal:
     problem: str
 
     def __str__(self) -> str:
-        return f"{self.path}: {self.problem}"
+        # A rule over the whole object has no path, and its message names the field.
+        return f"{self.path}: {self.problem}" if self.path else self.problem
 
 
 def refusals(raw: Mapping[str, Any]) -> list[ServerRefusal]:
@@ -115,27 +126,56 @@ def _metadata(_: Definition, raw: Mapping[str, Any]) -> Iterator[ServerRefusal]:
         yield ServerRefusal("metadata", "Required value: an object needs a name")
         return
     fields = cast("dict[str, Any]", metadata)
+    for field in sorted(fields.keys() - _METADATA):
+        near = difflib.get_close_matches(field, _METADATA, n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        yield ServerRefusal(
+            f"metadata.{field}", f'strict decoding error: unknown field "metadata.{field}"{hint}'
+        )
     name, namespace = fields.get("name"), fields.get("namespace")
     # The server appends five characters to generateName. One is enough for the pattern.
     if name is None and isinstance(fields.get("generateName"), str):
         name = f"{fields['generateName']}x"
+    if name is None:
+        yield ServerRefusal("metadata.name", "Required value: name or generateName is required")
     # RFC 1123 subdomain, 253 characters at most. Namespaces are labels.
-    if not isinstance(name, str) or len(name) > 253 or not _NAME.fullmatch(name):
+    elif not isinstance(name, str) or len(name) > 253 or not _NAME.fullmatch(name):
         yield ServerRefusal(
-            "metadata.name",
-            f"Invalid value: {str(name)[:_MAX_SHOWN]!r}: use lower case letters, digits, '-' and"
-            " '.', with a letter or digit first and last",
+            "metadata.name", f"Invalid value: {str(name)[:_MAX_SHOWN]!r}: use {_ALPHABET} and '.'"
         )
     if namespace is not None and not (isinstance(namespace, str) and is_label(namespace)):
-        yield ServerRefusal("metadata.namespace", f"Invalid value: {str(namespace)[:_MAX_SHOWN]!r}")
-    # YAML reads `yes`, `1` and `null` as other types. Users often forget the quotes.
+        yield ServerRefusal(
+            "metadata.namespace",
+            f"Invalid value: {str(namespace)[:_MAX_SHOWN]!r}: use {_ALPHABET}",
+        )
+    yield from _key_values(fields)
+
+
+def _key_values(metadata: Mapping[str, Any]) -> Iterator[ServerRefusal]:
     for field in ("labels", "annotations"):
-        texts: Any = fields.get(field) or {}
+        texts: Any = metadata.get(field) or {}
+        # YAML reads `yes`, `1` and `null` as other types. Users often forget the quotes.
         if not isinstance(texts, dict) or not all(
             isinstance(text, str) for text in cast("dict[Any, Any]", texts).values()
         ):
             yield ServerRefusal(
                 f"metadata.{field}", "must be a map of texts: put values into quotes"
+            )
+            continue
+        for key, text in cast("dict[str, str]", texts).items():
+            # An optional domain stands before the name, as in example.com/team.
+            name = key.removeprefix(f"{(domain := key.partition('/')[0])}/")
+            is_key = bool(name) and _LABEL_TEXT.fullmatch(name) is not None
+            if not is_key or (name != key and not is_subdomain(domain)):
+                wrong = key
+            elif field == "labels" and not _LABEL_TEXT.fullmatch(text):
+                wrong = text
+            else:
+                continue
+            yield ServerRefusal(
+                f"metadata.{field}",
+                f"Invalid value: {wrong[:_MAX_SHOWN]!r}: use at most 63 letters, digits, '-', '_'"
+                " and '.', with a letter or digit first and last",
             )
 
 
@@ -161,7 +201,9 @@ def _of_rules(raw: Mapping[str, Any]) -> dict[str, Any]:
     """Return the metadata that rules may read."""
     # The server exposes exactly these two fields of metadata to CEL.
     metadata = cast("Mapping[str, Any]", raw["metadata"])
-    return {name: metadata[name] for name in ("name", "generateName") if name in metadata}
+    named = {name: metadata[name] for name in ("name", "generateName") if name in metadata}
+    # The server generates a name before it evaluates rules.
+    return {"name": f"{str(named.get('generateName', ''))[:58]}xxxxx", **named}
 
 
 @cache

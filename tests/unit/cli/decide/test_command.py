@@ -381,6 +381,23 @@ def test_a_malformed_object_is_named_by_file_line_and_field(
     }.items()
 
 
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"apiVersion": "batch/v1"}, "TrainingJob is a kind of drumline.dev/v1alpha1"),
+        ({"apiVersion": None}, "TrainingJob is a kind of drumline.dev/v1alpha1"),
+        ({"kind": None}, "the object has no kind"),
+        ({"metadata": {"generateName": "a-"}}, "decide needs metadata.name"),
+    ],
+)
+def test_an_object_that_would_be_left_out_is_refused(
+    changes: Json, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = written(tmp_path, {**a_job("a"), **changes})
+    code, shown, _ = run(capsys, "decide", "-f", file)
+    assert (code, says in shown) == (1, True), shown
+
+
 def test_a_policy_that_is_none_is_named_too(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

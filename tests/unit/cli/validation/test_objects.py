@@ -52,7 +52,13 @@ def test_every_example_is_accepted(path: Path) -> None:
         ({"apiVersion": "drumline.dev/v1"}, "apiVersion", "v1alpha1"),
         ({"kind": "TrainingJobs"}, "kind", "did you mean TrainingJob?"),
         ({"metadata": {"name": "größe"}}, "metadata.name", "lower case"),
-        ({"metadata": {}}, "metadata.name", "lower case"),
+        ({"metadata": {}}, "metadata.name", "name or generateName is required"),
+        ({"metadata": {"generateName": "A-"}}, "metadata.name", "lower case"),
+        ({"metadata": {"name": "a", "lables": {}}}, "metadata.lables", "did you mean labels?"),
+        ({"metadata": {"name": "a", "labels": {"b": "c d"}}}, "metadata.labels", "'c d'"),
+        ({"metadata": {"name": "a", "labels": {"b/": "c"}}}, "metadata.labels", "'b/'"),
+        ({"metadata": {"name": "a", "labels": {"b": "c" * 64}}}, "metadata.labels", "63 letters"),
+        ({"metadata": {"name": "a", "annotations": {"B/c/d": ""}}}, "metadata.annotations", "63"),
         ({"metadata": {"name": "a", "labels": {"b": 1}}}, "metadata.labels", "quotes"),
         ({"metadata": {"name": "a", "namespace": "A"}}, "metadata.namespace", "Invalid"),
         ({"spek": {}}, "spek", "unknown field"),
@@ -70,6 +76,17 @@ def test_what_surrounds_a_spec_is_judged_too(
     assert (refusal.path, words in refusal.problem) == (path, True)
     with pytest.raises(BadInput):
         check({**manifest("TrainingJob"), **changes})
+
+
+def test_labels_and_a_generated_name_are_accepted() -> None:
+    labels = {"a": "", "example.com/B_c": "D.e"}
+    metadata = {"generateName": "a-", "labels": labels, "annotations": {"a": "any text"}}
+    assert refusals({**manifest("TrainingJob"), "metadata": metadata}) == []
+
+
+def test_a_refusal_of_a_whole_object_begins_with_its_problem() -> None:
+    (refusal,) = refusals({**manifest("TrainingJob"), "metadata": {"name": "a" * 60}})
+    assert str(refusal).startswith("metadata.name: ")
 
 
 def test_objects_of_others_are_not_judged() -> None:
