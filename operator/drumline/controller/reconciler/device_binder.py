@@ -43,6 +43,7 @@ from drumline_api.gpupool import GpuDevices
 log = logs.get("drumline.controller.reconciler.device_binder")
 LOOK_SECONDS: Final = 1.0
 """Time between two looks at unbound pods."""
+_AWAITED: Final = "devices_awaited"
 
 
 class _PoolOfDevices(NamedTuple):
@@ -86,6 +87,10 @@ class DeviceBinder:
         """Uid of each job's ComputeDomain as read in this look, by uid of the job."""
         self._positions: dict[tuple[str, str], MemberPositions] = {}
         """Members of each job as computed in this look, by uid and version of the job."""
+        self._waiting: dict[str, str] = {}
+        """Event of each pod that was logged as waiting in this look, by uid."""
+        self._waited: dict[str, str] = {}
+        """Events of the look before, by uid of the pod."""
 
     async def run(self) -> None:
         """Bind unbound pods repeatedly. Never returns.
@@ -106,6 +111,7 @@ class DeviceBinder:
         # Values of an earlier look may be outdated.
         self._positions.clear()
         self._domains.clear()
+        self._waited, self._waiting = self._waiting, {}
         unanswered = set[str]()
         for pod in [pod for pod in self._pods() if _is_unbound(pod)]:
             needs = self._needs_of(pod) if pod.namespace not in unanswered else None
@@ -116,9 +122,16 @@ class DeviceBinder:
             except NotLeader:
                 raise
             except (KubeError, Undecodable) as error:
-                log.warning("devices_not_allocated", pod=pod.name, why=str(error))
+                self._log(pod, "devices_not_allocated", why=str(error))
                 if isinstance(error, KubeError) and error.retryable:
                     unanswered.add(pod.namespace)
+
+    def _log(self, pod: PodView, event: str, **fields: str | int) -> None:
+        """Log why a pod waits, once. 10,000 pods may wait, and each look finds them again."""
+        self._waiting[pod.uid] = event
+        if self._waited.get(pod.uid) != event:
+            report = log.info if event == _AWAITED else log.warning
+            report(event, pod=f"{pod.namespace}/{pod.name}", **fields)
 
     def _needs_of(self, pod: PodView) -> _Needs | None:
         """Return the devices that a member's pod gets by claims. None if it is not a member's pod.
@@ -190,7 +203,7 @@ class DeviceBinder:
         # Phase 2: choose free devices of the node.
         free = self._devices.free(node, driver=pool.devices.driver)
         if len(free) < count:
-            log.info("devices_awaited", pod=pod.name, node=node, free=len(free), wanted=count)
+            self._log(pod, _AWAITED, node=node, free=len(free), wanted=count)
             return False
         # Phase 3: create the claim if needed, and allocate.
         known = self._devices.claim(key)
@@ -223,11 +236,11 @@ class DeviceBinder:
         # Phase 2: choose a free channel.
         free = self._devices.free_channels(node)
         if not free:
-            log.info("devices_awaited", pod=pod.name, node=node, free=0, wanted=1)
+            self._log(pod, _AWAITED, node=node, free=0, wanted=1)
             return False
         # Phase 3: check the domain as late as possible, because it takes a request.
         if claim.channel.domain != await self._domain_of(job):
-            log.warning("channel_of_another_domain", pod=pod.name, claim=claim.name)
+            self._log(pod, "channel_of_another_domain", claim=claim.name)
             return False
         version = writes.Written(claim.uid, claim.resource_version)
         await self._allocator.allocate(key, free[:1], claim=version, status=status)

@@ -7,6 +7,7 @@ import pytest
 from aiohttp import web
 
 from drumline.controller.nodes.nodes import NodeCache
+from drumline.controller.reconciler import device_binder
 from drumline.controller.reconciler.device_binder import DeviceBinder
 from drumline.controller.state.cluster import ClusterCache
 from drumline.kube import device_codec
@@ -113,3 +114,34 @@ async def test_a_namespace_without_answers_is_asked_once_in_a_look() -> None:
     async with api.serving() as credentials, KubeClient(credentials, retry=ONCE) as client:
         await DeviceBinder(client=client, state=state, pods=lambda: pods).look()
     assert api.requests == [CLAIMS]
+
+
+async def test_a_pod_that_waits_for_devices_is_logged_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A gang may have 10,000 pods, and there is a look each second."""
+    logged: list[str] = []
+
+    class Recorder:
+        def info(self, event: str, *, pod: str, **_: str | int) -> None:
+            logged.append(f"{event} {pod}")
+
+    monkeypatch.setattr(device_binder, "log", Recorder())
+    state, pod = ClusterCache(nodes=NodeCache(clock=lambda: 0.0)), unbound()
+    state.nodes.on_node(None, node_view())
+    pool = pool_view()
+    pool.spec["devices"] = {"driver": DRIVER, "deviceClassName": DRIVER}
+    state.on_pool(None, pool)
+    state.on_job(None, job_view(nodes=2, status=assignment("node-0", "node-1")))
+    state.on_pod(None, pod)
+    pods = [pod]
+    async with FakeApi().serving() as credentials, KubeClient(credentials) as client:
+        binder = DeviceBinder(client=client, state=state, pods=lambda: pods)
+        for _ in range(3):
+            await binder.look()
+        assert logged == ["devices_awaited team/llama-0-g1"]
+        pods.clear()
+        await binder.look()
+        pods.append(pod)
+        await binder.look()
+    assert len(logged) == 2
