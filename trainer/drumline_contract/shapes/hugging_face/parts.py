@@ -96,7 +96,7 @@ QWEN_MOE_WINDOW = Part(
     ),
     write=_write_qwen_window,
 )
-"""Of all layers. transformers reads neither `max_window_layers` nor `layer_types` there."""
+"""For all layers. transformers reads neither `max_window_layers` nor `layer_types` there."""
 
 
 def layer_types(config: ModelConfig) -> list[str]:
