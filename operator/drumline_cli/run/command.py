@@ -18,6 +18,7 @@ from drumline_cli.errors import BadInput
 from drumline_cli.job_yaml import job_yaml
 from drumline_cli.jobs.command import follow_to_the_end, random_letters, say
 from drumline_cli.run.bucket import CodeInBucket
+from drumline_cli.run.command_words import script_of
 from drumline_cli.run.manifests import (
     RunRequest,
     code_manifests,
@@ -40,13 +41,11 @@ from drumline_cli.run.submission import (
 from drumline_cli.run.sweep import sweep_requests
 from drumline_cli.run.variables import whole_secrets
 from drumline_cli.validation import check
-from drumline_contract.launchers import SHELLS
 
 _DRY_RUN_HEADER: Final = (
     "# kubectl apply --server-side -f FILE (without --server-side kubectl keeps a copy of each\n"
     "# object in an annotation, which is too small for code over about 150 KB)\n"
 )
-_SCRIPTS: Final = (".py", ".sh", ".bash")
 _UNSTORED: Final = "# not in its bucket yet: drumline run without --dry-run uploads the code\n"
 
 
@@ -158,16 +157,9 @@ def _check_script(command: Sequence[str], files: Sequence[str]) -> None:
     Raises:
         BadInput: the first script of the command is a relative path without a file.
     """
-    # Options of the program come later, so the first word is the program.
-    script = next((word for word in command if not word.startswith("-")), "")
-    # `python train.py` and `train.py` both name the script.
-    program = PurePosixPath(script).name
-    if program.startswith("python") or program in SHELLS:
-        script = next(iter(word for word in command[1:2] if not word.startswith("-")), "")
-    if not (script.endswith(_SCRIPTS) or script.startswith("./")) or script.startswith("/"):
-        return
+    script = script_of(command)
     # A missing script would fail only in the pods, perhaps after hours of waiting.
-    if str(PurePosixPath(script)) not in files:
+    if script and str(PurePosixPath(script)) not in files:
         near = get_close_matches(script, files, n=1)
         hint = f"; did you mean {near[0]}?" if near else ". Add it, or use --no-code"
         raise BadInput(f"{script} is not among the files of the folder that pods get{hint}")

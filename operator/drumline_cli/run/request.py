@@ -11,6 +11,7 @@ from drumline_api.after import AfterSpec
 from drumline_api.resource_names import LEAST_MEMORY
 from drumline_cli.errors import BadInput
 from drumline_cli.run.code_from import CodeFrom, code_from
+from drumline_cli.run.command_words import check_words
 from drumline_cli.run.manifests import RunRequest, job_stem, launch_of
 from drumline_cli.run.requirements import read_requirements
 from drumline_cli.run.variables import values_of, variables_of
@@ -53,6 +54,7 @@ def run_request(
             "no command is given; write it after two dashes: drumline run -- python train.py"
         )
     _check_counts(chosen)
+    check_words(command, nodes=chosen.nodes)
     image = image_of(chosen.image, environment)
     env, warnings = values_of(chosen.env, environment)
     options = {
@@ -186,10 +188,12 @@ def resources_of(text: str) -> tuple[tuple[str, str], ...]:
     """Return the value of --resources, a pair for each resource.
 
     Raises:
-        BadInput: a part is not `NAME=QUANTITY`, or memory lacks its unit.
+        BadInput: a part is not `NAME=QUANTITY`, a name is repeated, or memory lacks its unit.
     """
     given = [each for each in text.split(",") if each]
     resources = pairs(given, option="--resources", form="cpu=8,memory=64Gi")
+    if len(dict(resources)) < len(resources):
+        raise BadInput(f"--resources {text}: one resource is given twice; leave one out")
     for name, amount in resources:
         # `64` is 64 bytes and `64m` is less: no container starts with them.
         if name == "memory" and is_quantity(amount) and units(amount) < units(LEAST_MEMORY):

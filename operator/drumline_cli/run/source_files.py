@@ -37,7 +37,8 @@ def source_files(folder: Path, environment: Mapping[str, str]) -> list[str]:
     """
     if not folder.is_dir():
         # A missing folder would look like an empty one.
-        raise BadInput(f"{folder}: the folder does not exist")
+        problem = "not a folder" if folder.exists() else "the folder does not exist"
+        raise BadInput(f"{folder}: {problem}")
     with tempfile.TemporaryDirectory(prefix="drumline-") as scratch:
         # An empty repository answers the same questions for folders without git.
         empty = Path(scratch)

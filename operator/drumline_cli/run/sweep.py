@@ -72,6 +72,8 @@ def _values(parameters: Sequence[str]) -> dict[str, list[str]]:
             raise BadInput(f"invalid --sweep {text}: want NAME=VALUE,VALUE, such as lr=1e-4,3e-4")
         if name in values:
             raise BadInput(f"--sweep {name} is given twice; list all its values in one")
+        if len(set(choices)) < len(choices):
+            raise BadInput(f"--sweep {text}: a value is repeated; its jobs would be equal")
         values[name] = choices
     return values
 

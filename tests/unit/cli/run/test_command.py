@@ -458,6 +458,19 @@ def test_all_keys_of_a_secret_are_read_and_their_values_are_not_kept(drumline: D
         (("run", "--", "./nothere.sh"), "./nothere.sh is not among the files"),
         (("run", "--", "bash", "nothere.sh"), "nothere.sh is not among the files"),
         (("run", "--", "./nothere"), "./nothere is not among the files"),
+        (("run", "--", "python", "-X", "dev", "-u", "trian.py"), "did you mean train.py?"),
+        (("run", "--", "torchrun", "--nproc-per-node", "8", "trian.py"), "did you mean train.py?"),
+        (("run", "--folder", "train.py", "--", "python", "train.py"), "train.py: not a folder"),
+        (("run", "--", "python train.py"), "remove the quotes"),
+        (("run", "--", "LR=1", "python", "train.py"), "-e LR=1"),
+        (("run", "--", "cd", "src", "&&", "python", "train.py"), "bash -c"),
+        (("run", "-N2", "--", "torchrun", "--nnodes=4", "train.py"), "differs from --nodes 2"),
+        (("run", "--", "torchrun", "--nnodes", "4", "train.py"), "differs from --nodes 1"),
+        (
+            ("run", "-N2", "--", "python", "-m", "torch.distributed.run", "--standalone", "a.py"),
+            "2",
+        ),
+        (("run", "--resources", "cpu=1,cpu=2", "--", "python", "train.py"), "given twice"),
         (("run", "-G0", "--", "python", "train.py"), "--gpus 0"),
         (("run", "--resources", "memory=64GB", "--", "python", "train.py"), "spec.resources"),
         (("run", "--name", "My_Job", "--", "python", "train.py"), "metadata.name"),
@@ -472,6 +485,25 @@ def test_mistakes_are_named_before_the_kubeconfig_is_read(
     assert (done.code, done.output) == (2, "")
     assert problem in done.error
     assert "kubeconfig" not in done.error
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("torchrun", "--nnodes", "2", "train.py", "--nnodes", "9"),
+        ("torchrun", "--nnodes=1:4", "-m", "package", "--standalone"),
+        ("torchrun", "--nnodes=$(NNODES)", "train.py"),
+        ("python", "-m", "package", "no.py"),
+        ("bash", "-c", "torchrun --nnodes 4 train.py"),
+        ("python", "/opt/torch/distributed/run.py", "train.py"),
+        ("python", "-c", "print(1)", "no.py"),
+        ("accelerate", "launch", "--config_file", "a.yaml", "train.py"),
+        ("python", "/opt/no.py"),
+    ],
+)
+def test_commands_without_a_mistake_are_taken(drumline: Drumline, command: tuple[str, ...]) -> None:
+    done = drumline("run", "-N2", "--dry-run", "-q", "a", "--", *command)
+    assert (done.code, done.error) == (0, "")
 
 
 def test_a_job_that_was_suspended_for_idle_gpus_is_resumed_by_a_change(drumline: Drumline) -> None:

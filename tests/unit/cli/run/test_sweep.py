@@ -56,6 +56,7 @@ def test_without_parameters_it_is_the_job_itself() -> None:
         (["lr=1,"], "--sweep lr=1,: want NAME=VALUE,VALUE"),
         (["a-b=1"], "--sweep a-b=1: want NAME=VALUE,VALUE"),
         (["lr=1", "lr=2"], "--sweep lr is given twice"),
+        (["lr=1,2,1"], "a value is repeated"),
         (["width=1"], "--sweep width: write {width} in the command to use its value"),
         (["lr=" + ",".join(map(str, range(300)))], "300 combinations exceed the maximum of 256"),
         ([], "--max-parallel needs --sweep"),
