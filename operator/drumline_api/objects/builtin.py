@@ -321,6 +321,13 @@ class Pod(ObjectPart, frozen=True):
     status: PodStatus = PodStatus()
 
 
+class PodState(ObjectPart, frozen=True):
+    """A pod, with only its metadata and status."""
+
+    metadata: Metadata
+    status: PodStatus = PodStatus()
+
+
 class PlacedPod(Pod, frozen=True):
     """A pod, with the fields that restrict its nodes."""
 
@@ -401,12 +408,15 @@ class DisruptionBudgetSpec(ObjectPart, frozen=True):
     """A PodDisruptionBudget's spec."""
 
     selector: LabelSelector | None = None
+    unhealthy_pod_eviction_policy: str | None = None
 
 
 class DisruptionBudgetStatus(ObjectPart, frozen=True):
     """A PodDisruptionBudget's status."""
 
     disruptions_allowed: int = 0
+    current_healthy: int = 0
+    desired_healthy: int = 0
 
 
 class DisruptionBudget(ObjectPart, frozen=True):

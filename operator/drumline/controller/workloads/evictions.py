@@ -49,6 +49,9 @@ MAX_STAYS_SECONDS: Final = 3600.0
 MAX_REFUSED: Final = 1000
 """Most jobs whose refusals are remembered."""
 _budget_decoder: Final = msgspec.json.Decoder(builtin.DisruptionBudget)
+_pod_decoder: Final = msgspec.json.Decoder(builtin.PodState)
+_UNGUARDED: Final = frozenset({"Pending", "Succeeded", "Failed"})
+"""Phases of pods that no budget protects."""
 
 
 class _Budget(NamedTuple):
@@ -57,7 +60,7 @@ class _Budget(NamedTuple):
     name: str
     allowed: int
     pods: frozenset[tuple[str, str]]
-    """Namespace and name of the pods that it selects."""
+    """Namespace and name of the pods that it selects and protects."""
 
 
 class ForeignEvictions:
@@ -219,8 +222,10 @@ class ForeignEvictions:
             selected = await reads.list_all(
                 self._client, PODS, namespace=namespace, label_selector=str(selector)
             )
-            names = frozenset((namespace, codec.identity(pod).name) for pod in selected)
-            budgets.append(_Budget(stored.metadata.name, allowed, names))
+            pods_of = (codec.decoded(_pod_decoder, pod) for pod in selected)
+            names = (pod.metadata.name for pod in pods_of if _protects(stored, pod))
+            protected = frozenset((namespace, name) for name in names)
+            budgets.append(_Budget(stored.metadata.name, allowed, protected))
         return budgets
 
     def _why_not(self, preemption: Preemption) -> str:
@@ -253,6 +258,21 @@ class ForeignEvictions:
             return False
         log.info("foreign_pod_evicted", pod=pod_key, by=preemption.key)
         return True
+
+
+def _protects(budget: builtin.DisruptionBudget, pod: builtin.PodState) -> bool:
+    """Return whether the eviction of a pod counts against a budget that selects it.
+
+    The rules are those of the API server (pkg/registry/core/pod/storage/eviction.go).
+    """
+    if pod.metadata.deletion_timestamp or pod.status.phase in _UNGUARDED:
+        return False
+    conditions = pod.status.conditions or ()
+    if any(each.type == "Ready" and each.status == "True" for each in conditions):
+        return True
+    status = budget.status
+    is_disrupted = status.current_healthy < status.desired_healthy or not status.desired_healthy
+    return is_disrupted and budget.spec.unhealthy_pod_eviction_policy != "AlwaysAllow"
 
 
 def _exceeded(groups: Sequence[Collection[ForeignPod]], budgets: Iterable[_Budget]) -> list[str]:

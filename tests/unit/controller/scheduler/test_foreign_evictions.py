@@ -34,6 +34,8 @@ from tests.unit.controller.workload_bodies import QUEUE, a_job, view
 from tests.unit.controller.workload_state import two_nodes, workloads
 
 NOW = 1000.0
+READY = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+UNREADY = {"phase": "Running", "conditions": [{"type": "Ready", "status": "False"}]}
 MARK = '{"":{"pool":"h100","nodes":{"node-0":2}}}'
 
 
@@ -54,6 +56,8 @@ class Site:
     budgets: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     selected: list[str] = field(default_factory=list[str])
     """Pods that a budget selects."""
+    statuses: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
+    """Status by pod. Absent: it is ready."""
     lists_pods: asyncio.Event = field(default_factory=asyncio.Event)
     """Cleared: pods are not listed until it is set."""
     without: set[str] = field(default_factory=set[str])
@@ -82,7 +86,13 @@ async def site() -> AsyncIterator[Site]:
     async def pods(request: web.Request) -> web.Response:
         assert request.query["labelSelector"] == "app=ray,tier in (a,b),!old"
         await made.lists_pods.wait()
-        items = [{"metadata": {"name": name, "namespace": "team"}} for name in made.selected]
+        items = [
+            {
+                "metadata": {"name": name, "namespace": "team"},
+                "status": made.statuses.get(name, READY),
+            }
+            for name in made.selected
+        ]
         return web.json_response({"metadata": {"resourceVersion": "1"}, "items": items})
 
     async def read(_: web.Request) -> web.Response:
@@ -294,6 +304,29 @@ async def test_a_group_leaves_only_if_its_budgets_let_all_of_it_go(
     if not leaves:
         assert (site.asked, site.rehearsed) == ([], ["chat"])
         assert site.stay.keys() == {"uid-r-0", "uid-r-1", "uid-r-2"}
+
+
+@pytest.mark.parametrize(
+    ("status", "budget", "leaves"),
+    [
+        ({"phase": "Pending"}, {}, True),
+        (UNREADY, {}, False),
+        (UNREADY, {"currentHealthy": 2, "desiredHealthy": 2}, True),
+        (UNREADY, {"currentHealthy": 1, "desiredHealthy": 2}, False),
+        (UNREADY, {"unhealthyPodEvictionPolicy": "AlwaysAllow"}, True),
+        (READY, {"unhealthyPodEvictionPolicy": "AlwaysAllow"}, False),
+    ],
+)
+async def test_a_budget_keeps_no_pod_that_the_api_server_would_evict(
+    site: Site, status: dict[str, Any], budget: dict[str, Any], *, leaves: bool
+) -> None:
+    """Pods that are not ready may go if others are healthy, or the budget says so."""
+    made = a_budget(allowed=0)
+    made["spec"] |= budget
+    made["status"] |= budget
+    site.budgets, site.selected = [made], ["r-0", "r-1"]
+    site.statuses = dict.fromkeys(site.selected, status)
+    assert await site.evictions.evict(for_group(site, "r-0", "r-1"), now=NOW) is leaves
 
 
 @pytest.mark.parametrize(("allowed", "stays"), [(0, {"a", "b"}), (1, {"b"}), (2, set[str]())])
