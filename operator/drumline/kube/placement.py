@@ -8,6 +8,7 @@ from itertools import chain
 from typing import Any, Final
 
 import msgspec
+from msgspec import structs
 
 from drumline.kube.views import ExpressionView, GateView, PlacementView
 from drumline_api.base import LABEL_POD_GROUP
@@ -29,7 +30,8 @@ _MOST_KNOWN: Final = 128
 """Most different constraints that are remembered. The pods of a group mostly have equal ones."""
 _OPERATORS: Final = frozenset({"In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"})
 _TOLERATION_OPERATORS: Final = frozenset({"", "Equal", "Exists", "Gt", "Lt"})
-_FIELDS: Final = frozenset({"metadata.name"})
+_NODE_NAME: Final = "metadata.name"
+_FIELDS: Final = frozenset({_NODE_NAME})
 _EFFECTS: Final = frozenset({"", "NoSchedule", "PreferNoSchedule", "NoExecute"})
 _selector_decoder: Final = msgspec.json.Decoder(dict[str, str] | None)
 _affinity_decoder: Final = msgspec.json.Decoder(builtin.Affinity | None)
@@ -125,7 +127,16 @@ def placement_of_template(spec: builtin.PlacedPodSpec) -> PlacementView:
     """
     # A tenant may write any text as the name of a class. The server has not compared it.
     name = (spec.priority_class_name or "")[:_MAX_NAME_CHARS]
-    return _placement(spec, priority_class=name)
+    placement = _placement(spec, priority_class=name)
+    return _on_node(placement, spec.node_name[:_MAX_NAME_CHARS]) if spec.node_name else placement
+
+
+def _on_node(placement: PlacementView, name: str) -> PlacementView:
+    """Return the node constraints of pods that name their node, which no scheduler changes."""
+    here = ExpressionView(key=_NODE_NAME, operator="In", values=(name,))
+    # A term without expressions matches no node.
+    terms = tuple((*term, here) if term else () for term in placement.affinity)
+    return structs.replace(placement, affinity=terms or ((here,),))
 
 
 def _placement(spec: builtin.PlacedPodSpec, **priority: int | str) -> PlacementView:

@@ -111,6 +111,23 @@ def test_a_pod_that_names_its_node_waits_for_that_node(
     assert not missing(run(capsys, "decide", "-f", file)[1], "'gpu' is no field of a node")
 
 
+@pytest.mark.parametrize(("node", "verdict"), [("n1", "Waits"), ("n2", "Admitted")])
+def test_a_workload_whose_template_names_a_node_waits_for_that_node(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], node: str, verdict: str
+) -> None:
+    """Its pods are created on that node, and a kubelet without room rejects them."""
+    waiting = a_suspended_job("batch", pods=1)
+    template = waiting["spec"]["template"]["spec"]
+    template["nodeName"] = node
+    full = a_pod("other", on="n1", limits={"nvidia.com/gpu": "8"})
+    site = (a_node("n1"), a_node("n2"), a_pool(), a_queue(), full)
+    said = verdicts(capsys, "-f", written(tmp_path, *site, waiting))
+    assert said["team/jobs/batch"]["verdict"] == verdict
+    template["affinity"] = only_on("n1")
+    said = verdicts(capsys, "-f", written(tmp_path, *site, waiting))
+    assert said["team/jobs/batch"]["verdict"] == "Waits"
+
+
 def a_pod(name: str, *, on: str, **resources: Json) -> Json:
     spec = {"nodeName": on, "containers": [{"name": "main", "resources": resources}]}
     metadata = {"name": name, "namespace": "team"}
