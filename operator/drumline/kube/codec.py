@@ -81,6 +81,8 @@ _POD_TEXTS: Final = frozenset(
 """Labels and annotations of pods that are kept. A tenant may write any others with our prefix."""
 # Karpenter writes it on a node whose claim has a termination grace period.
 _END_OF_NODE: Final = "karpenter.sh/nodeclaim-termination-timestamp"
+_MIRROR: Final = "kubernetes.io/config.mirror"
+"""Annotation of the API object of a static pod."""
 T = TypeVar("T")
 
 
@@ -216,6 +218,7 @@ def _pod_view(wire_pod: builtin.PlacedPod) -> PodView:
         deadline_seconds=spec.active_deadline_seconds,
         # Only pods with a deadline need the time, so the other 40,000 do not keep one.
         start_time=(status.start_time or "") if spec.active_deadline_seconds else "",
+        is_static=_MIRROR in (metadata.annotations or {}),
     )
 
 

@@ -161,6 +161,7 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         gate: Of a pod that the gate `drumline.dev/queue` holds back; None: it does not.
         deadline_seconds: It is ended when it has run that long; None: it has no limit.
         start_time: Of one with a limit: when its kubelet began with it (RFC 3339).
+        is_static: True if its kubelet starts it from a file, and again after any deletion.
         unread: True if a part of it could not be read. Its requests may be higher.
     """
 
@@ -196,6 +197,7 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     gate: GateView | None = None
     deadline_seconds: int | None = None
     start_time: str = ""
+    is_static: bool = False
     unread: bool = False
 
     @property

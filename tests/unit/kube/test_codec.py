@@ -378,6 +378,13 @@ def test_texts_with_our_prefix_that_we_do_not_use_are_not_kept() -> None:
     assert view.labels == view.annotations == {"drumline.dev/queue": "q"}
 
 
+def test_a_mirror_pod_is_static() -> None:
+    mirror = {"kubernetes.io/config.mirror": "0a1b"}
+    for texts in ({}, mirror):
+        pod = {"metadata": _metadata(annotations=texts), "spec": {}}
+        assert codec.pod(_raw(pod)).is_static == bool(texts)
+
+
 def test_long_texts_of_tenants_are_not_kept() -> None:
     """40,000 pods with 256 KiB of annotations each would fill any memory."""
     long = {"drumline.dev/queue": "q" * 4097, "drumline.dev/pod-group-size": "3"}

@@ -188,7 +188,10 @@ class RemainingPods:
         return account_of_foreign(
             ForeignPod(namespace=pod.namespace, name=pod.name, uid=pod.uid),
             queue=queue,
-            gives_back=spec is not None and spec.foreign_pods.borrowed == "Evict",
+            # The containers of a static pod keep their GPUs when its object is evicted.
+            gives_back=spec is not None
+            and spec.foreign_pods.borrowed == "Evict"
+            and not pod.is_static,
         )
 
     def _was_admitted(self, pod: PodView) -> bool:

@@ -337,6 +337,16 @@ def test_a_pod_gives_back_what_its_queue_borrows_in_guarded_pools_alone(
     assert held.preemptible is gives_back
 
 
+def test_a_static_pod_gives_nothing_back(state: ClusterCache) -> None:
+    """Its kubelet ignores an eviction, so a job would be placed beside GPUs that are in use."""
+    spec = queue_view().spec | {"foreignPods": {"borrowed": "Evict"}}
+    state.on_queue(queue_view(), structs.replace(queue_view(), spec=spec))
+    notebook = running_pod("notebook", gpus=2, labels=NAMES_RESEARCH)
+    state.on_pod(None, structs.replace(notebook, is_static=True))
+    (held,) = (held for held in state.scheduling.snapshot(now=NOW).admitted if held.is_foreign)
+    assert (held.preemptible, held.gpus) == (False, 2)
+
+
 def test_a_queue_that_opens_pays_from_then_on(state: ClusterCache) -> None:
     """The pod and its node have no event then."""
     closed = structs.replace(queue_view(), spec=queue_view().spec | {"namespaces": ["team"]})
