@@ -330,7 +330,7 @@ class NodeCache:
                 for charged in pods:
                     leaving = charged.leaving and self._ends_soon(charged.pod)
                     hangs = charged.leaving and self._is_stuck(charged.pod)
-                    hanging = f"{_stuck_text(charged.pod)} on {name}" if hangs else ""
+                    hanging = f"{stuck_text(charged.pod)} on {name}" if hangs else ""
                     yield self._values[name], replace(charged, leaving=leaving, hanging=hanging)
 
     def contested(self) -> Mapping[str, tuple[str, ...]]:
@@ -412,7 +412,7 @@ class NodeCache:
             overdue=use(
                 each for each in role.terminating if self._may_end(each) and self._is_stuck(each)
             ),
-            hanging=tuple(map(_stuck_text, filter(self._is_stuck, leaving)))[:MAX_HANGING],
+            hanging=tuple(map(stuck_text, filter(self._is_stuck, leaving)))[:MAX_HANGING],
             distrusted=view.name in self._distrusted,
             closed=self._closed(view.name) or _unread(view, pods),
             standing=self._standing(view.name),
@@ -513,7 +513,7 @@ class NodeCache:
         )
 
 
-def _stuck_text(pod: PodView) -> str:
+def stuck_text(pod: PodView) -> str:
     """Return the name of a stuck pod, with the finalizers that hold it."""
     name = f"{pod.namespace}/{pod.name}"
     if not pod.terminating:

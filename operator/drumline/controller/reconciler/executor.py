@@ -14,6 +14,8 @@ from typing import Any, Final
 
 from drumline.controller.agents.client import AgentClient, AgentError, OtherMembersError
 from drumline.controller.agents.deliveries import Deliveries
+from drumline.controller.nodes.conversion import seconds_of
+from drumline.controller.nodes.nodes import OVERDUE_SECONDS, stuck_text
 from drumline.controller.nodes.pod_conversion import event_of
 from drumline.controller.nodes.pods import is_owned
 from drumline.controller.reconciler.child_objects import ChildObjects, NoComputeDomains
@@ -269,7 +271,9 @@ class Executor:
         # name is usually the member itself.
         _raise_worst(list(errors.values()))
         if errors:
-            conflict = await name_conflict(self._client, namespace=job.namespace, names=errors)
+            conflict = await name_conflict(
+                self._client, namespace=job.namespace, names=errors, now=self._clock()
+            )
             raise GangRejected(conflict) if conflict else RetryLater(TAKEN_NAME_RETRY_SECONDS)
 
     async def _create_all(
@@ -437,17 +441,21 @@ def _raise_worst(errors: list[KubeError]) -> None:
             raise error
 
 
-async def name_conflict(client: KubeClient, *, namespace: str, names: Iterable[str]) -> str | None:
+async def name_conflict(
+    client: KubeClient, *, namespace: str, names: Iterable[str], now: float
+) -> str | None:
     """Return why a member's pod cannot be created: its name is another owner's. None otherwise.
 
     Mostly the pod with that name is the member itself, created before a crash or by a write whose
     answer was lost. Or it is the leaving pod of a deleted job. The cache shows the first soon, and
-    the second is gone soon. A pod of another owner may stay forever.
+    the second is gone soon. A pod of another owner may stay forever, and so may one that a
+    finalizer or a dead node holds: pods of the next start have other names.
 
     Args:
         client: reads from the API server.
         namespace: namespace of the job.
         names: names of the member pods.
+        now: Unix time in seconds.
 
     Raises:
         KubeError: the API server did not answer.
@@ -461,5 +469,12 @@ async def name_conflict(client: KubeClient, *, namespace: str, names: Iterable[s
             return (
                 f"pod {name} already exists and does not belong to a TrainingJob: delete that"
                 " pod, or rename one of the two"
+            )
+        ends = seconds_of(pod.deletion_time)
+        if ends is not None and ends + OVERDUE_SECONDS <= now:
+            place = f" on node {pod.node_name}" if pod.node_name else ""
+            return (
+                f"pod {stuck_text(pod)}{place} was deleted, but it still exists and has the name"
+                " of a new pod: remove its finalizers, or the Node if that is dead"
             )
     return None

@@ -136,13 +136,18 @@ OURS = {"labels": {"drumline.dev/job-uid": JOB.uid}, "ownerReferences": [OWNER]}
         ),
         ({"labels": OURS["labels"]}, GangRejected, SECOND.name),
         ({"deletionTimestamp": "2023-11-14T22:13:20Z"}, RetryLater, "0.5"),
+        (
+            {"deletionTimestamp": "2023-11-14T22:10:00Z", "finalizers": ["example.com/keeps"]},
+            GangRejected,
+            rf"{SECOND.name} \(finalizer example.com/keeps\) was deleted, but it still exists",
+        ),
         (OURS, RetryLater, "0.5"),
     ],
 )
 async def test_a_name_that_another_owners_pod_holds_rejects_the_gang_and_says_so(
     desk: Desk, holder: dict[str, Any], outcome: type[Exception], says: str
 ) -> None:
-    """Of a pod of the job itself, or of one that leaves, the name is waited for."""
+    """Of a pod of the job itself, or of one that leaves in time, the name is waited for."""
     metadata = {"namespace": "team", "name": SECOND.name, **holder}
     desk.api.put("pods", {"metadata": metadata, "spec": {"containers": []}, "status": {}})
     memory = JobMemory()
