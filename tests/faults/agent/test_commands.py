@@ -422,3 +422,13 @@ async def test_the_last_line_of_a_program_is_its_own(pods: Gang) -> None:
     assert await pods.ended() == [ExitCode.APPLICATION]
     assert not missing(pods.leader.text, "has a step: print lines")
     assert not missing(pods.leader.report.error, "exit code 3", "disk quota exceeded")
+
+
+async def test_the_last_line_needs_no_line_feed(pods: Gang) -> None:
+    """The pipe has no end yet, because a child of the shell holds it."""
+    assert isinstance(pods.band, CommandBand)
+    pods.record_fields = {"restarts_left": {FaultClass.APPLICATION: 0}}
+    pods.band.command = ["/bin/sh", "-c", "sleep 600 & printf 'fatal: no config'; exit 3"]
+    await start_commands(pods, 1, script="")
+    assert await pods.ended() == [ExitCode.APPLICATION]
+    assert not missing(pods.leader.report.error, "exit code 3; last line: fatal: no config")

@@ -406,7 +406,7 @@ class CommandRanks:
         # 1. Show the end in the status, unless a new attempt has begun.
         if process.placement.membership == (self._status.generation, self._status.attempt):
             self._status.ranks_up[number] = False
-        process.output_reader.drain()  # its last words come before the verdict on its exit
+        process.output_reader.finish()  # its last words come before the verdict on its exit
         # 2. Was it done, was it asked to end, or is it a fault?
         leaves = code == 0 and self._clients.joined.leaves
         unasked = not process.ended_by_agent and not self._notice.given and not leaves
@@ -492,5 +492,5 @@ class CommandRanks:
 
     def _close_outputs(self) -> None:
         for process in self._processes.values():
-            process.output_reader.drain()
+            process.output_reader.finish()
             process.output_reader.close()

@@ -134,7 +134,7 @@ class Standby:
 
     async def _last_words(self) -> str:
         code = await asyncio.shield(self.started.exited)
-        self.started.reader.drain()
+        self.started.reader.finish()
         last = self.started.lines.last
         return f"{describe_exit_code(code)}{': ' if last else ''}{last}"
 

@@ -333,7 +333,9 @@ class LocalRanks:
         log(AgentEvent.RANK_EXITED, rank=number, code=code, reason=describe_exit_code(code))
         if rank.placement.membership == (self._status.generation, self._status.attempt):
             self._status.ranks_up[number] = False
-        rank.message_reader.drain()  # its last messages come before the verdict on its exit
+        # Its last messages and words come before the verdict on its exit.
+        rank.message_reader.drain()
+        rank.output_reader.finish()
         rank.close_control()
         # Later: a child of the rank may still hold the pipe and write its last lines.
         asyncio.get_running_loop().call_later(DRAIN_SECONDS, rank.close)

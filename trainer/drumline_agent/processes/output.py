@@ -77,6 +77,12 @@ class LineReader(asyncio.Protocol):
         with suppress(BlockingIOError):
             self.data_received(os.read(self._transport.get_extra_info("pipe").fileno(), PIPE_BYTES))
 
+    def finish(self) -> None:
+        """Pass on everything that an ended process has written, also a line without a line feed."""
+        self.drain()
+        for line in self._splitter.finish():
+            self._on_line(line)
+
     def close(self) -> None:
         """Stop reading."""
         if self._transport is not None:
@@ -89,8 +95,7 @@ class LineReader(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
         """Finish after the last writer has closed the pipe."""
-        for line in self._splitter.finish():
-            self._on_line(line)
+        self.finish()
         if not self.ended.done():
             self.ended.set_result(None)
 
