@@ -53,7 +53,7 @@ async def test_a_script_below_a_shell_has_its_grace_period(pods: Gang, pods_of_g
 
 LAUNCHER = """
 import os, subprocess, sys, time
-worker = subprocess.Popen([sys.executable, "{worker}"], start_new_session=True)
+worker = subprocess.Popen([sys.executable, "{worker}"], start_new_session=True, env={variables})
 worker.wait()
 """
 WORKER = """
@@ -72,12 +72,15 @@ async def worker_of(gang: Gang) -> int:
     return int(line.split()[1])
 
 
-async def test_a_worker_in_a_session_of_its_own_ends_with_its_launcher(pods: Gang) -> None:
-    """torchrun starts its workers so."""
+@pytest.mark.parametrize("variables", [None, {}], ids=["torchrun", "sudo"])
+async def test_a_worker_in_a_session_of_its_own_ends_with_its_launcher(
+    pods: Gang, variables: dict[str, str] | None
+) -> None:
+    """torchrun starts its workers so, and sudo without the variables."""
     pods.record_fields = {"restarts_left": {FaultClass.INFRASTRUCTURE: 1}}
     worker = pods.band.folder / "worker.py"
     worker.write_text(WORKER)
-    script = LAUNCHER.format(worker=worker)
+    script = LAUNCHER.format(worker=worker, variables=variables)
     await start_commands(pods, 1, script=script, launch=Launch.PER_POD)
     launchers, first = await pods.pids(), await worker_of(pods)
     os.kill(launchers[0], signal.SIGKILL)
