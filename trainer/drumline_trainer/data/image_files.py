@@ -16,7 +16,7 @@ import tarfile
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Final
 
 import numpy as np
@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from drumline_contract.config import ConfigError
 from drumline_trainer.data.corpus import Corpus, corpus_of_files, is_hidden
-from drumline_trainer.data.tar_samples import TAR_SUFFIX, TarSample, tar_samples
+from drumline_trainer.data.tar_samples import TAR_SUFFIX, TarSample, ending, tar_samples
 
 IMAGE_SUFFIXES: Final = (".jpg", ".jpeg", ".png", ".webp")
 _OTHER_IMAGES: Final = (
@@ -187,11 +187,7 @@ def _located(sample: TarSample, *, begin: int) -> _Sample:
     Raises:
         ConfigError: it lacks an image or a class, or is too large.
     """
-    # Suffixes in lower case: cameras write .JPG. The later of two members with one suffix counts.
-    endings = {PurePosixPath(member.name).suffix.lower(): member for member in sample.members}
-    # The order of `IMAGE_SUFFIXES` decides if a sample has several images.
-    image = next((endings[suffix] for suffix in IMAGE_SUFFIXES if suffix in endings), None)
-    label = endings.get(_LABEL)
+    image, label = _member(sample, IMAGE_SUFFIXES), _member(sample, (_LABEL,))
     if image is None or label is None:
         kind = "an image" if image is None else f"its class ({_LABEL})"
         raise ConfigError(f"data.source: {sample.path}: sample {sample.key} lacks {kind}")
@@ -202,6 +198,25 @@ def _located(sample: TarSample, *, begin: int) -> _Sample:
             f" {_MAX_IMAGE_BYTES}"
         )
     return _Sample(start=begin + image.offset_data, size=image.size, label=_label(sample, label))
+
+
+def _member(sample: TarSample, suffixes: Sequence[str]) -> tarfile.TarInfo | None:
+    """Return the member KEY.jpg, before one such as KEY.mask.jpg. None: there is neither.
+
+    The order of the suffixes decides if a sample has several.
+
+    Raises:
+        ConfigError: it is not clear which of two members is meant.
+    """
+    named = ([each for each in sample.members if ending(each) == suffix] for suffix in suffixes)
+    longer = [each for each in sample.members if ending(each).endswith(tuple(suffixes))]
+    members = next(filter(None, named), longer)
+    if len(members) > 1:
+        raise ConfigError(
+            f"data.source: {sample.path}: sample {sample.key} has {members[0].name} and"
+            f" {members[1].name}; keep one of them, or name one with a single suffix"
+        )
+    return members[0] if members else None
 
 
 def _label(sample: TarSample, member: tarfile.TarInfo) -> int:

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain, groupby, pairwise
 from pathlib import Path, PurePosixPath
-from typing import Final
+from typing import Any, Final, cast
 
 from drumline_contract.config import ConfigError
 from drumline_contract.regular_files import NotRegularError, open_regular
@@ -60,7 +60,9 @@ def tar_samples(path: Path, *, offset: int = 0) -> Iterator[TarSample]:
         # "r:" excludes compression: an offset into a compressed tar is of no use.
         with tarfile.open(fileobj=file, mode="r:") as tar:
             # Directories and links are no data. Hidden files would begin samples of their own.
-            members = (member for member in tar if member.isreg() and not _is_hidden(member.name))
+            members = (
+                member for member in _members(tar) if member.isreg() and not _is_hidden(member.name)
+            )
             groups = ((key, tuple(group)) for key, group in groupby(members, key=_key))
             # Pairs of neighbours: a sample ends where the next one's first header begins. The
             # sentinel closes the last one.
@@ -73,6 +75,13 @@ def tar_samples(path: Path, *, offset: int = 0) -> Iterator[TarSample]:
             # read.
             if file.read(tarfile.BLOCKSIZE).strip(b"\0"):
                 raise tarfile.ReadError(f"no header of a member at byte {tar.offset}")
+
+
+def _members(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
+    """Yield the members. The library would keep all of them, up to half of the tar's bytes."""
+    for member in tar:
+        cast("Any", tar).members.clear()
+        yield member
 
 
 def ending(member: tarfile.TarInfo) -> str:

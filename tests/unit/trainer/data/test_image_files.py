@@ -17,6 +17,7 @@ from drumline_contract.config.data import Augmentation
 from drumline_contract.config.variants import Family
 from drumline_trainer.data.corpus import CorpusChangedError
 from drumline_trainer.data.encoded_image_dataset import EncodedImageDataset, UnreadableImageError
+from drumline_trainer.data.image_files import list_image_files
 from drumline_trainer.data.sources import open_dataset
 from tests.unit.trainer.data.tars import write_tar
 
@@ -260,6 +261,11 @@ def test_a_class_without_images_is_refused(folders: DataConfig) -> None:
         ([("7.png", encoded(7)), ("7.cls", b"ant")], "7.cls must be a whole number, not b'ant'"),
         ([("7.png", encoded(7)), ("7.cls", b"-1")], "7.cls must be a whole number"),
         ([("7.png", b""), ("7.cls", b"1")], "7.png has 0 bytes"),
+        (
+            [("7.in.png", encoded(7)), ("7.mask.png", encoded(8)), ("7.cls", b"1")],
+            "sample 7 has 7.in.png and 7.mask.png; keep one of them",
+        ),
+        ([("7.png", encoded(7)), ("7.cls", b"1"), ("7.cls", b"2")], "7.cls and 7.cls"),
         ([], "holds no image in its tars"),
     ],
 )
@@ -268,6 +274,21 @@ def test_a_tar_of_other_things_is_refused(
 ) -> None:
     write_tar(tmp_path / "one.tar", members)
     assert sentence in refused(DataConfig(source=str(tmp_path / "one.tar")))
+
+
+def test_of_a_sample_the_image_and_the_class_are_those_of_the_plain_endings(
+    tmp_path: Path,
+) -> None:
+    """As WebDataset names them: mask.png is another part of a sample than png."""
+    members = [
+        *(("7.png", encoded(7)), ("7.mask.png", encoded(8))),
+        *(("7.cls", b"1"), ("7.coarse.cls", b"0")),
+        *(("8.mask.png", encoded(8)), ("8.PNG", encoded(9)), ("8.cls", b"2")),
+        *(("9.photo.png", encoded(10)), ("9.cls", b"3")),
+    ]
+    files = list_image_files(write_tar(tmp_path / "a.tar", members))
+    assert files.labels.tolist() == [1, 2, 3]
+    assert [files.read(index) for index in range(3)] == [encoded(n) for n in (7, 9, 10)]
 
 
 def test_hidden_files_beside_images_are_left_alone(folders: DataConfig, tars: DataConfig) -> None:

@@ -132,6 +132,7 @@ def test_a_text_of_a_tar_has_its_fields_beside_it(tmp_path: Path, model: Path) -
         ([("1.json", b'{"text": ""}'), ("1.txt", b"")], "has a text twice: in .txt, and in .json"),
         ([("1.json", b"[]")], r"sample 1 of .* is not a JSON object"),
         ([("1.txt", b"abc\xff")], "is not UTF-8 at byte 515"),
+        ([("1.txt", b"x"), ("1.TXT", b"y")], r"sample 1 of .* has \.txt twice"),
     ],
 )
 def test_a_sample_that_is_no_record_is_named(

@@ -60,3 +60,11 @@ def test_a_tar_that_is_cut_off_is_refused(path: Path, left: int) -> None:
     path.write_bytes(path.read_bytes()[:left])
     with pytest.raises(ConfigError, match="not a whole tar without compression"):
         [each.content(m, most=1 << 20) for each in tar_samples(path) for m in each.members]
+
+
+def test_members_are_not_kept(tmp_path: Path) -> None:
+    """A tar of small texts would take half of its bytes as objects."""
+    path = write_tar(tmp_path / "a.tar", [(f"{number}.txt", b"x") for number in range(50)])
+    kept = [(sample.key, len(vars(sample.tar)["members"])) for sample in tar_samples(path)]
+    assert [key for key, _ in kept] == [str(number) for number in range(50)]
+    assert max(count for _, count in kept) <= 2

@@ -282,15 +282,18 @@ def _samples(path: Path, *, offset: int) -> Iterator[StoredRecord]:
         place = f"sample {sample.key} of {path}"
         texts: dict[str, str] = {}
         for member in sample.members:
-            if ending(member) not in (_FIELDS, _TEXT):
+            kind = ending(member)
+            if kind not in (_FIELDS, _TEXT):
                 continue
             if member.size > _MAX_RECORD_BYTES:
                 raise ConfigError(
                     f"source: {place}: {member.name} has {member.size} bytes; a record has"
                     f" {_MAX_RECORD_BYTES} at most"
                 )
+            if kind in texts:
+                raise ConfigError(f"source: {place} has {kind} twice")
             content = sample.content(member, most=_MAX_RECORD_BYTES)
-            texts[ending(member)] = decoded(content, path, at=member.offset_data)
+            texts[kind] = decoded(content, path, at=member.offset_data)
         yield StoredRecord(_of_members(texts, place), place, sample.after)
 
 
