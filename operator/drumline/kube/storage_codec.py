@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import sys
 from collections.abc import Mapping
 from typing import Final
@@ -65,9 +66,17 @@ def _volume_view(stored: storage.PersistentVolume) -> VolumeView:
         resource_version=metadata.resource_version,
         affinity=volume_terms(stored),
         driver=sys.intern(csi.driver) if csi is not None else "",
-        handle=csi.volume_handle[:_MAX_HANDLE_CHARS] if csi is not None else "",
+        handle=_handle(csi.volume_handle) if csi is not None else "",
         unattached=any(source is not None for source in unattached),
     )
+
+
+def _handle(text: str) -> str:
+    """Return the identity of a volume, with a digest in place of what is too long to keep."""
+    if len(text) <= _MAX_HANDLE_CHARS:
+        return text
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    return f"{text[: _MAX_HANDLE_CHARS - len(digest)]}{digest}"
 
 
 def _volume_in_part(stored: storage.PersistentVolume) -> VolumeView:

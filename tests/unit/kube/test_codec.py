@@ -554,4 +554,11 @@ def test_a_volume_of_a_csi_driver_keeps_its_identity() -> None:
     csi = {"driver": "disks.example.com", "volumeHandle": "vol-1", "fsType": "ext4"}
     view = storage_codec.persistent_volume(_raw({"metadata": _metadata(), "spec": {"csi": csi}}))
     assert (view.driver, view.handle) == ("disks.example.com", "vol-1")
+    long = [csi | {"volumeHandle": f"/{'a' * 300}/{name}"} for name in ("disk-1", "disk-2")]
+    volumes = [
+        storage_codec.persistent_volume(_raw({"metadata": _metadata(), "spec": {"csi": each}}))
+        for each in long
+    ]
+    assert len({each.handle for each in volumes}) == 2
+    assert {len(each.handle) for each in volumes} == {256}
     assert storage_codec.persistent_volume(_raw({"metadata": _metadata(), "spec": {}})).driver == ""
