@@ -247,9 +247,14 @@ def with_default_requests(spec: Spec) -> Spec:
     )
     if spec.resources is None:
         return defaulted
-    # A limit of the pod becomes its request only where no container requests the resource.
+    # A limit of the pod becomes its request only where no container requests the resource. Huge
+    # pages cannot be overcommitted, so their limit is always the request.
     asked = pod_requests(structs.replace(defaulted, resources=None, overhead=None))
-    limits = {name: n for name, n in (spec.resources.limits or {}).items() if name not in asked}
+    limits = {
+        name: limit
+        for name, limit in (spec.resources.limits or {}).items()
+        if name not in asked or name.startswith("hugepages-")
+    }
     requests = {**limits, **(spec.resources.requests or {})}
     resources = ResourceRequirements(requests=requests)
     return structs.replace(defaulted, resources=resources)

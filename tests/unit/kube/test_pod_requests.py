@@ -8,7 +8,13 @@ import msgspec
 import pytest
 
 from drumline.kube import pod_requests as pod_requests_module
-from drumline.kube.pod_requests import MOST_KNOWN, bounded_requests, pod_limits, pod_requests
+from drumline.kube.pod_requests import (
+    MOST_KNOWN,
+    bounded_requests,
+    pod_limits,
+    pod_requests,
+    with_default_requests,
+)
 from drumline_api.base import POD_CLAIM_CHANNEL
 from drumline_api.objects.builtin import PodSpec, PodStatus
 
@@ -121,6 +127,18 @@ def test_a_resize_of_the_pod_as_a_whole_counts_like_one_of_a_container(
     del raw["resources"]
     alone = pod_requests(msgspec.convert(raw, PodSpec), msgspec.convert(status, PodStatus))
     assert alone == {"memory": 1 << 30}
+
+
+@pytest.mark.parametrize(("name", "request_of_pod"), [("hugepages-2Mi", 8), ("memory", 2)])
+def test_only_huge_pages_of_a_pod_are_requested_up_to_its_limit(
+    name: str, request_of_pod: int
+) -> None:
+    """The API server writes such a default into pods, not into templates."""
+    container = {"name": "any", "resources": {"limits": {name: "2"}}}
+    raw = {"containers": [container], "resources": {"limits": {name: "8"}}}
+    assert pod_requests(with_default_requests(msgspec.convert(raw, PodSpec))) == {
+        name: request_of_pod
+    }
 
 
 def test_limits_are_summed_as_requests_are() -> None:
