@@ -9,6 +9,7 @@ Nothing has to be said about the program: the formats differ enough to be told a
     Hugging Face   10%|#  | 50/500 [00:12<01:50, 4.1it/s]  and then  {'loss': 2.34, 'epoch': 0.1}
     drumline       step 40/200  loss 2.613  grad 0.810  18.2k tok/s  eta 0:42
     plain          step 12 loss 10.84       Step: 12, loss = 10.84       [rank 0] step=12 loss=nan
+                   INFO:root:step 12 loss 10.84        2026-01-02 03:04:05,678 - INFO - step 12 ...
 
 `not_finite` keeps a loss that is nan or inf.
 
@@ -40,9 +41,16 @@ _LIGHTNING = re.compile(
 _LIGHTNING_LOSS = re.compile(rf"\b(?:train_)?loss(?:_step)?=(?P<loss>{_NUMBER}|nan|-?inf)")
 _BAR = re.compile(r"^ {0,3}\d{1,3}%\|.{0,256}\| (?P<step>\d{1,12})/(?P<total>\d{1,12}) \[")
 _HUGGING_FACE = re.compile(rf"^\{{'loss': '?(?P<loss>{_NUMBER}|nan|-?inf)'?[,}}]")
+_LOGGER = (
+    r"(?:\[[^\]]{0,64}\]|\d{2,4}[/-]\d\d[/-]\d{2,4}T?|\d\d:\d\d:\d\d(?:[.,]\d{1,9})?Z?"
+    r"|(?:[\w.]{1,64} - )?(?:DEBUG|INFO|WARNING)(?:(?::| - )[\w.]{1,64}(?=:| - ))?)[ :|-]{0,8}"
+)
+"""A part of what a logger prints before its message: brackets, date, time, or level and name."""
+_COUNT = r"\d{1,3}(?:,\d{3}){1,4}|\d{1,16}"
 _PLAIN = re.compile(
-    r"^ {0,8}(?:\[[^\]]{0,64}\]:? {0,4}){0,2}(?:training |train )?(?:global )?"
-    r"(?:step|iteration|iter)[ :=#]{1,4}(?P<step>\d{1,16})(?: ?/ ?(?P<total>\d{1,16}))?(?![\w.])",
+    rf"^\s{{0,8}}(?P<logger>(?:{_LOGGER}){{0,4}})(?:training |train )?(?:global )?"
+    rf"(?:step|iteration|iter)[ :=#]{{1,4}}(?P<step>{_COUNT})"
+    rf"(?: ?/ ?(?P<total>{_COUNT}))?(?![\w.])",
     re.IGNORECASE,
 )
 _PLAIN_LOSS = re.compile(
@@ -55,7 +63,9 @@ _ANY_LOSS = re.compile(
     re.IGNORECASE,
 )
 """A loss in any format: a dictionary, JSON, a tensor, or `epoch 3, batch 20: loss nan`."""
-_OTHER_LOSS = re.compile(r"\b(?:val|valid|validation|eval|evaluation|test)[ _/]loss", re.IGNORECASE)
+_OTHER = r"\b(?:val|valid|validation|eval|evaluation|test)"
+_OTHER_LOSS = re.compile(rf"{_OTHER}[ _/:|.-]{{1,3}}loss", re.IGNORECASE)
+_OTHER_LOGGER = re.compile(rf"{_OTHER}\b", re.IGNORECASE)
 _PLAIN_RATE = re.compile(r" (?P<rate>\d{1,12}(?:\.\d{1,6})?)(?P<scale>[kM]?) tok/s\b")
 _SCALES = {"": 1.0, "k": 1e3, "M": 1e6}
 
@@ -159,7 +169,7 @@ def _lightning(text: str) -> ProgressLine | None:
 def _plain(text: str) -> ProgressLine | None:
     """Parse a line of the bundled trainer, or of a script that prints a step and a loss."""
     match = _PLAIN.match(text)
-    if match is None:
+    if match is None or _OTHER_LOGGER.search(match["logger"]):
         return None
     rest = _OTHER_LOSS.sub("", text[match.end() :])
     loss, rate = _PLAIN_LOSS.search(rest), _PLAIN_RATE.search(rest)
@@ -193,7 +203,7 @@ def _line(
 
 
 def _step(text: str) -> int:
-    return min(int(text), MAX_STEP)
+    return min(int(text.replace(",", "")), MAX_STEP)
 
 
 def _number(text: str) -> float | None:

@@ -50,6 +50,12 @@ def test_a_line_of_a_known_program_says_its_step(line: str, shown: ProgressLine)
         ("Iteration 3 | train loss = 1.5 | val loss = 9", 3, 0, 1.5, None),
         ("step 250: train loss 1.9, val loss 2.0", 250, 0, 1.9, None),
         ("step 5 val loss 3.0 loss 2.0", 5, 0, 2.0, None),
+        ("step 1,200/5,000 loss 2.5", 1200, 5000, 2.5, None),
+        ("INFO:root:step 12 loss 2.5", 12, 0, 2.5, None),
+        ("2026-01-02 03:04:05,678 INFO Step 12, loss 2.5", 12, 0, 2.5, None),
+        ("2026-01-02 03:04:05,678 - root - INFO - step 12 loss 2.5", 12, 0, 2.5, None),
+        ("01/02/2026 03:04:05 - INFO - __main__ - step 12 loss 2.5", 12, 0, 2.5, None),
+        ("[rank 0] 2026-01-02T03:04:05.678Z INFO step 12 loss 2.5", 12, 0, 2.5, None),
     ],
 )
 def test_a_line_with_a_step_and_a_loss_is_recognized(
@@ -68,6 +74,9 @@ def test_a_line_with_a_step_and_a_loss_is_recognized(
         "restored step 130 (96dc47b96abc)",
         "stepped 12 loss 3",
         "step 12 val loss 3.0",
+        "step 12 eval: loss 3.0",
+        "step 12 | validation | loss 3.0",
+        "[eval] step 12 loss 3.0",
         "the loss of step 12 is 3",
         "step 12 lossless 3",
         "step 12 loss is high",
@@ -137,6 +146,8 @@ def test_other_lines_say_nothing(line: str) -> None:
     assert ProgressReader().read(line) is None
 
 
-@pytest.mark.parametrize("line", ["step: " * 5000, "Epoch 1:" + "| 1/" * 5000, "iteration 1/" * 9])
+@pytest.mark.parametrize(
+    "line", ["step: " * 5000, "Epoch 1:" + "| 1/" * 5000, "iteration 1/" * 9, "1:" * 600]
+)
 def test_a_long_line_is_cut_before_it_is_read(line: str) -> None:
     assert ProgressReader().read(line) is None
