@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -65,12 +66,13 @@ def render(helm: Path) -> Render:
     def objects(
         *,
         tests: bool = False,
+        release: str = "drumline",
         namespace: str = NAMESPACE,
         serves: Sequence[str] = (),
         **values: Any,
     ) -> list[Json]:
         chosen = [f"--set-json={key}={json.dumps(value)}" for key, value in values.items()]
-        command = [helm, "template", "drumline", CHART, f"--namespace={namespace}"]
+        command = [helm, "template", release, CHART, f"--namespace={namespace}"]
         command += [f"--values={CHART / 'tests/images.yaml'}", *chosen]
         command += [] if tests else ["--skip-tests"]
         command += [f"--api-versions={group}" for group in serves]
@@ -251,6 +253,45 @@ def test_the_rights_name_the_objects_that_the_operator_shares(defaults: list[Jso
     assert named == {SHARED_NAME}
 
 
+def test_names_that_look_like_numbers_stay_text(render: Render) -> None:
+    objects = render(
+        release="7100",
+        namespace="7101",
+        serves=["security.openshift.io/v1"],
+        nameOverride="7102",
+        watchNamespaces=["7103"],
+        installation="7104",
+        firstQueue={"gpus": 1, "name": "7105"},
+        trainingPriorityClass={"name": "7106"},
+        priorityClassName="7107",
+        signingKey={"existingSecret": "7108"},
+        archive={"enabled": True, "existingClaim": "7109"},
+        serviceAccount={"create": False, "name": "7110"},
+        rbac={"openshiftConstraint": "7111"},
+        notifications=NOTIFICATIONS
+        | {"config": {"channels": {"a": {"slack": {"urlFrom": {"secret": "7112", "key": "k"}}}}}},
+    )
+    text = json.dumps(objects)
+    assert {f"{number}" for number in range(7100, 7113)} <= {*re.findall(r'"(71\d\d)"', text)}
+    assert not re.findall(r"[:\[] 71\d\d\b", text)
+
+
+def test_a_label_of_all_objects_and_of_one_stands_once(render: Render) -> None:
+    chosen = {"enabled": True, "labels": {"release": "kps", "drumline.dev/watches": "ours"}}
+    objects = render(
+        commonLabels={"release": "all", "drumline.dev/watches": "all", "grafana_dashboard": "0"},
+        metrics=dict.fromkeys(("serviceMonitor", "podMonitor", "rules"), chosen)
+        | {"dashboards": {"enabled": True}},
+    )
+    labels = {
+        each["kind"]: each["metadata"]["labels"] for each in objects if "-operator" in name_of(each)
+    }
+    assert labels["ServiceMonitor"]["release"] == "kps"
+    assert labels["ClusterRole"]["drumline.dev/watches"] == "everything"
+    board = next(each for each in objects if "-board-" in name_of(each))
+    assert board["metadata"]["labels"]["grafana_dashboard"] == "1"
+
+
 def test_two_renders_are_the_same(render: Render, defaults: list[Json]) -> None:
     assert render() == defaults
 
@@ -354,10 +395,26 @@ def test_alerts_name_the_namespace_of_the_release(render: Render) -> None:
     rule = only(render(namespace="training-system", metrics=values), RULE)
     assert rule["metadata"]["labels"]["release"] == "kps"
     text = generate.generated()[generate.ALERTS].replace("drumline-system", "training-system")
+    leader = 'absent(drumline_leader{namespace="training-system"})'  # not of another namespace
+    text = text.replace("absent(drumline_leader)", leader)
     assert rule["spec"] == yaml.safe_load(text)
     alerts = {each.get("alert"): each for each in rule["spec"]["groups"][0]["rules"]}
-    assert '"training-system"' in alerts["DrumlineNoLeader"]["expr"]
+    assert leader in alerts["DrumlineNoLeader"]["expr"]
     assert "-n training-system" in alerts["DrumlineOperatorRestarts"]["annotations"]["command"]
+
+
+def test_commands_of_alerts_name_objects_of_the_release(render: Render) -> None:
+    objects = render(
+        release="gpus",
+        metrics={"rules": {"enabled": True}},
+        notifications=NOTIFICATIONS,
+        archive={"enabled": True, "url": "s3://bucket/archive"},
+        signingKey={"existingSecret": "our-key"},
+    )
+    text = json.dumps(only(objects, RULE)["spec"])
+    named = set(re.findall(r"deploy/([\w-]+)", text))
+    assert named == {name_of(each) for each in objects if each["kind"] == "Deployment"}
+    assert set(re.findall(r"describe secret -n \S+ ([\w-]+)", text)) == {"our-key"}
 
 
 def test_boards_are_found_by_grafanas_sidecar(render: Render, defaults: list[Json]) -> None:

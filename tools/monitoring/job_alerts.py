@@ -20,11 +20,16 @@ NEVER: Final = (
     "PriorityClassNotFound",
     "PriorityTooHigh",
     "TopologyLevelUnknown",
+    "ResourceNotAllowed",
+    "CapacityTypeNotAccepted",
+    "PredecessorFailed",
+    "PredecessorNotFound",
+    "CircularDependency",
 )
 """Reasons that do not disappear by waiting."""
 _JOB: Final = "namespace, training_job, queue"
 _LATE: Final = 'sum(increase(drumline_forecasts_total{start="late"}[1d]))'
-_FORECAST: Final = "sum(increase(drumline_forecasts_total[1d]))"
+_FORECAST: Final = 'sum(increase(drumline_forecasts_total{start!="unknown"}[1d]))'
 _BROKEN: Final = (
     'max by (node, kind) (drumline_node_disrupted{kind=~"Hardware|Unhealthy",confidence="certain"})'
 )
@@ -92,7 +97,7 @@ QUEUES: Final = AlertGroup(
             severity="info",
             summary="{{ $value }} jobs wait, over 30 % of the GPUs are free, and no job was"
             " placed for 30 minutes.",
-            command="kubectl get trainingjobs -A -o wide --field-selector status.phase=Pending",
+            command="kubectl get trainingjobs -A -o wide | grep Pending",
         ),
         Alert(
             name="DrumlineStartsSlow",
@@ -143,8 +148,8 @@ QUEUES: Final = AlertGroup(
             expression=f"{_LATE} / {_FORECAST} > 0.25 and {_FORECAST} >= 20",
             minutes=60,
             severity="info",
-            summary="{{ $value | humanizePercentage }} of the jobs that started within a day"
-            " started after their first expectedStartBy. The expected share is 10 %.",
+            summary="{{ $value | humanizePercentage }} of the jobs with a forecast that started"
+            " within a day started after their first expectedStartBy. The expected share is 10 %.",
             command="drumline queue",
         ),
     ),
@@ -258,7 +263,9 @@ JOBS: Final = AlertGroup(
             name="DrumlineJobStalled",
             expression=f"max by ({_JOB}) (changes(drumline_trainer_step[30m])) == 0 and"
             f" max by ({_JOB}) (drumline_trainer_step)"
-            f" < max by ({_JOB}) (drumline_trainer_total_steps)",
+            f" < max by ({_JOB}) (drumline_trainer_total_steps)"
+            # the window of a job that has just begun is shorter
+            f" and max by ({_JOB}) (drumline_trainer_step offset 30m)",
             minutes=10,
             severity="warning",
             summary="{{ $labels.namespace }}/{{ $labels.training_job }} of queue"

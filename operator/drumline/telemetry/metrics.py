@@ -12,6 +12,9 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from drumline import __version__
 from drumline.telemetry.cluster_series import ClusterSeriesCollector
 from drumline.telemetry.registry import process_registry
+from drumline_api.conditions import Phase
+from drumline_contract import FaultClass, RestoreTier
+from drumline_scheduler.decisions import QueueEvictionReason, VictimReason
 
 # Most requests and cycles take milliseconds, so the buckets are dense there.
 _FAST_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
@@ -224,6 +227,8 @@ class JobMetrics:
             ["outcome"],
             registry=registry,
         )
+        for outcome in (Phase.SUCCEEDED, Phase.FAILED):  # from 0 on, as above
+            self.finished.labels(outcome=str(outcome))
         self.restarts = Counter(
             "drumline_job_restarts_total",
             "New generations after a failure, by reason.",
@@ -247,6 +252,8 @@ class JobMetrics:
             ["reason"],
             registry=registry,
         )
+        for reason in (*VictimReason, *QueueEvictionReason):  # many can leave at once
+            self.preemptions.labels(reason=str(reason))
         self.moves = Counter(
             "drumline_moves_total",
             "Gangs that were moved without a pending gang that needs their nodes, by reason.",
@@ -265,6 +272,9 @@ class RecoveryMetrics:
             ["class", "tier"],
             registry=registry,
         )
+        for fault_class in FaultClass:
+            for tier in ("", *RestoreTier):
+                self.incidents.labels(str(fault_class), str(tier))
         self.incident_seconds = Histogram(
             "drumline_incident_seconds",
             "Duration of one phase of a recovery. The phases follow each other without a gap.",

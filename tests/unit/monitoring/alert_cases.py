@@ -405,6 +405,7 @@ CASES: Mapping[str, AlertCase] = {
         fires={
             'drumline_forecasts_total{start="late"}': "0+1x1500",
             'drumline_forecasts_total{start="band"}': "0+1x1500",
+            'drumline_forecasts_total{start="unknown"}': "0+9x1500",
         },
         at_minutes=200,
         value="50%",
@@ -501,9 +502,11 @@ CASES: Mapping[str, AlertCase] = {
         },
         at_minutes=45,
         labels=_JOB,
-        silent={  # it has made its last one
+        silent={  # one has made its last step, the other has begun 25 minutes ago
             _of_job("drumline_trainer_step", rank="0"): "100x60",
             _of_job("drumline_trainer_total_steps", rank="0"): "100x60",
+            _of_job("drumline_trainer_step", training_job="new"): "_x20 0x40",
+            _of_job("drumline_trainer_total_steps", training_job="new"): "_x20 100x40",
         },
     ),
     "DrumlineJobIdleGPUs": AlertCase(

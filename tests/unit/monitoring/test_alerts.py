@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from drumline.controller.scheduler.loop import MISSING_PRIORITY_CLASS
+from drumline.overview.jobs import CANNOT_START
+from drumline.telemetry.metrics import Metrics
 from drumline_api.conditions import DisruptionKind
 from drumline_scheduler.decisions import BlockReason
 from drumline_scheduler.disruption.model import Confidence
@@ -67,3 +69,29 @@ def test_values_of_labels_exist() -> None:
     confidences = {confidence.name.lower() for confidence in Confidence}
     assert set(re.findall(r'confidence="(\w+)"', expressions)) <= confidences
     assert set(re.findall(r'pending_jobs\{reason="(\w+)"', expressions)) <= set(BlockReason)
+
+
+PASSING = {"ClaimInUse", "NamespaceTerminating", "NodesUnavailable", "PriceTooHigh"}
+"""Reasons that end without a change of the job, its queue or its pool."""
+ELSEWHERE = {"QueueHeld", "SchedulerError"}
+"""Meant by the owner of the queue, or with an alert of its own."""
+
+
+def test_a_reason_that_only_a_change_ends_is_alerted() -> None:
+    assert set(NEVER) >= CANNOT_START - PASSING - ELSEWHERE
+
+
+BEGUN_LATER = {
+    "drumline_node_requests_total",  # once a pool with an autoscaler is seen
+    "drumline_notifier_messages_dropped_total",  # with each channel
+    "drumline_gangs_placed_total",  # the alert takes none as 0
+}
+
+
+@pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert.name)
+def test_a_counter_whose_increase_is_alerted_begins_at_0(alert: Alert) -> None:
+    """An increase needs a sample before the first fault, and faults can come all at once."""
+    counters = set(re.findall(r"increase\((drumline_\w+_total)", alert.expression))
+    counters -= set(re.findall(r"\((\w+) unless \1 offset", alert.expression))
+    begun = set(re.findall(r"^(\w+)(?:{.*})? 0\.0$", Metrics().render().decode(), re.MULTILINE))
+    assert counters <= begun | BEGUN_LATER
