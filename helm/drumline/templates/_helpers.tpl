@@ -16,8 +16,8 @@
 {{- end -}}
 
 {{- define "drumline.selectorLabels" -}}
-app.kubernetes.io/name: {{ default .Chart.Name .Values.nameOverride }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/name: {{ default .Chart.Name .Values.nameOverride | quote }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 app.kubernetes.io/component: operator
 {{- end -}}
 
@@ -32,10 +32,10 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- end -}}
 
 {{/*
-Labels of pods: argument "labels" as YAML, and "more", which wins. A key that both have stands once:
-kustomize, and with it Flux, reads no manifest that repeats one.
+Labels as YAML ("labels") with others ("more"), which win. A key that both have stands once: kustomize,
+and with it Flux, reads no manifest that repeats one.
 */}}
-{{- define "drumline.withPodLabels" -}}
+{{- define "drumline.withLabels" -}}
 {{ toYaml (mergeOverwrite (fromYaml .labels) (.more | default dict)) }}
 {{- end -}}
 

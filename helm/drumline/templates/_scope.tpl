@@ -88,7 +88,7 @@
 {{- if and .Values.rbac.openshiftConstraint (.Capabilities.APIVersions.Has "security.openshift.io/v1") -}}
 - apiGroups: [security.openshift.io]
   resources: [securitycontextconstraints]
-  resourceNames: [{{ .Values.rbac.openshiftConstraint }}]
+  resourceNames: [{{ .Values.rbac.openshiftConstraint | quote }}]
   verbs: [use]
 {{- end -}}
 {{- end -}}
@@ -107,7 +107,7 @@ kind: {{ ternary "Role" "ClusterRole" $namespaced }}
 metadata:
   name: {{ $.name }}{{ ternary "-jobs" "" $namespaced }}
   {{- if $namespaced }}
-  namespace: {{ . }}
+  namespace: {{ . | quote }}
   {{- end }}
   labels: {{- $.labels | nindent 4 }}
 rules: {{- $.rules | nindent 2 }}
@@ -117,7 +117,7 @@ kind: {{ ternary "RoleBinding" "ClusterRoleBinding" $namespaced }}
 metadata:
   name: {{ $.name }}{{ ternary "-jobs" "" $namespaced }}
   {{- if $namespaced }}
-  namespace: {{ . }}
+  namespace: {{ . | quote }}
   {{- end }}
   labels: {{- $.labels | nindent 4 }}
 roleRef:
@@ -145,7 +145,7 @@ subjects:
 {{- define "drumline.scopeLabels" -}}
 drumline.dev/watches: {{ ternary "namespaces" "everything" (not (empty .Values.watchNamespaces)) }}
 {{- with .Values.installation }}
-drumline.dev/installation: {{ . }}
+drumline.dev/installation: {{ . | quote }}
 {{- end }}
 {{- end -}}
 
