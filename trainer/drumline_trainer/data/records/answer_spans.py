@@ -25,6 +25,10 @@ MARKER: Final = "\ufdd2\ufdd3"
 _ADVICE: Final = (
     "mark what is learned by {% generation %} in a template of your own (data.chat_template)"
 )
+MOST_MESSAGES: Final = 5_000_000
+"""Most messages that are rendered to find the answers of a conversation: a few seconds."""
+MOST_CHARACTERS: Final = 10_000_000_000
+"""Most characters that are rendered for it."""
 
 
 class Write(Protocol):
@@ -72,13 +76,23 @@ def answer_spans(
         ends: texts that end a turn.
 
     Raises:
-        ValueError: an answer cannot be found.
+        ValueError: an answer cannot be found, or the conversation is too long.
     """
+    check_length(whole, messages, answers=sum(learned))
     return [
         _span(whole, messages, turn, write=write, ends=ends)
         for turn, counts in enumerate(learned)
         if counts
     ]
+
+
+def check_length(whole: str, messages: Sequence[Message], *, answers: int) -> None:
+    """Raise ValueError where one text for each of many answers takes too long to render."""
+    if answers * len(messages) > MOST_MESSAGES or answers * len(whole) > MOST_CHARACTERS:
+        raise ValueError(
+            f"the conversation has {len(messages)} messages and {len(whole)} characters, which are"
+            f" too many to find its {answers} answers; divide it into several records"
+        )
 
 
 def _span(

@@ -25,7 +25,7 @@ from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from drumline_contract.config import ConfigError
-from drumline_trainer.data.records.answer_spans import MARKER, Ends, answer_spans
+from drumline_trainer.data.records.answer_spans import MARKER, Ends, answer_spans, check_length
 from drumline_trainer.data.records.learned_text import LearnedText
 from drumline_trainer.data.records.messages import (
     ASSISTANT,
@@ -168,7 +168,7 @@ class ChatTemplate:
 
         turns = [turn.learned for turn in conversation.turns]
         if _BEGIN in whole:
-            made = _unmarked(whole, only=_learned_marks(conversation, messages, write))
+            made = _unmarked(whole, only=_learned_marks(conversation, messages, whole, write))
             self._check_calls(conversation, made)
             return made
         prompt = None
@@ -406,16 +406,17 @@ def _words(tree: nodes.Node) -> Iterator[str]:
 
 
 def _learned_marks(
-    conversation: Conversation, messages: list[Message], write: Any
+    conversation: Conversation, messages: list[Message], whole: str, write: Any
 ) -> set[int] | None:
     """Return the numbers of the marked parts that are learned, or None for all of them.
 
     Raises:
-        ValueError: it is not clear which message a part belongs to.
+        ValueError: it is not clear which message a part belongs to, or there are too many.
     """
     spoken = [turn for turn in conversation.turns if turn.message["role"] == ASSISTANT]
     if all(turn.learned for turn in spoken):
         return None
+    check_length(whole, messages, answers=len(spoken))
     learned: set[int] = set()
     before = 0
     for number, turn in enumerate(conversation.turns):
@@ -425,7 +426,7 @@ def _learned_marks(
         if turn.learned:
             learned |= set(range(before, until))
         before = until
-    if before != write(messages).count(_BEGIN):
+    if before != whole.count(_BEGIN):
         raise ValueError(
             "a message is not to be learned, and the chat template's {% generation %} marks cannot"
             " be matched with the messages; remove the flag, or use another template"

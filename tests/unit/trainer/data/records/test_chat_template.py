@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from drumline_contract.config import ConfigError
+from drumline_trainer.data.records import answer_spans
 from drumline_trainer.data.records.answer_spans import Ends
 from drumline_trainer.data.records.chat_template import ChatTemplate
 from drumline_trainer.data.records.learned_text import LearnedText
@@ -192,3 +193,25 @@ def test_where_a_template_lies(tmp_path: Path) -> None:
     other.write_text("{% if %}")
     with pytest.raises(ConfigError, match=r"data\.chat_template"):
         of(tmp_path, file=str(other))
+
+
+@pytest.mark.parametrize("source", [TEMPLATE, MARKED])
+@pytest.mark.parametrize(("messages", "characters"), [(8, 10**6), (10**6, 2 * 30)])
+def test_a_conversation_whose_answers_take_too_long_to_find_is_refused(
+    monkeypatch: pytest.MonkeyPatch, source: str, messages: int, characters: int
+) -> None:
+    """The template is rendered once for each answer, so the work grows with the square."""
+    few = [{"role": "user", "content": "?"}, {"role": "assistant", "content": "!"}]
+    short = [*few, {**few[1], "weight": 0}]
+    assert learned(source, short)
+    monkeypatch.setattr(answer_spans, "MOST_MESSAGES", messages)
+    monkeypatch.setattr(answer_spans, "MOST_CHARACTERS", characters)
+    with pytest.raises(ValueError, match=r"too many to find its [45] answers; divide"):
+        learned(source, [*few, *few, *few, *short])
+
+
+def test_marks_are_found_at_once_in_a_conversation_of_any_length(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(answer_spans, "MOST_MESSAGES", 1)
+    assert len(learned(MARKED, TWO_TURNS)) == 2
