@@ -32,6 +32,9 @@ _OTHER_IMAGES: Final = (
     *(".avif", ".heic", ".heif", ".jfif", ".jp2"),
 )
 """Suffixes of images that are not read."""
+_TRAINING: Final = ("train", "training")
+_SPLITS: Final = (*_TRAINING, *("val", "valid", "validation", "eval", "dev", "test", "testing"))
+"""Names of folders that divide a data set into parts, in lower case."""
 _LABEL: Final = ".cls"
 _MAX_LABEL_BYTES: Final = 20
 _MAX_IMAGE_BYTES: Final = 256 << 20
@@ -116,6 +119,7 @@ def _of_folders(folder: Path) -> ImageFiles:
     # Classes are numbered by sorted names, as torchvision's ImageFolder numbers them.
     entries, every = _visible(folder), (*IMAGE_SUFFIXES, *_OTHER_IMAGES)
     classes = [path.name for path in entries if path.is_dir()]
+    _refuse_splits(folder, classes)
     left_out = [path for path in entries if path.is_file() and path.suffix.lower() in every]
     paths: list[Path] = []
     labels: list[int] = []
@@ -151,6 +155,17 @@ def _of_folders(folder: Path) -> ImageFiles:
         classes=tuple(classes),
         left_out=tuple(str(path.relative_to(folder)) for path in left_out),
     )
+
+
+def _refuse_splits(folder: Path, names: Sequence[str]) -> None:
+    """Raise ConfigError if the folders are those of splits, with the classes below them."""
+    if names and all(name.lower() in _SPLITS for name in names):
+        split = next((name for name in names if name.lower() in _TRAINING), names[0])
+        if any(path.is_dir() for path in _visible(folder / split)):
+            raise ConfigError(
+                f"data.source: {folder} has the folders of splits ({', '.join(names)}), not of"
+                f" classes; name one of them, such as {folder / split}"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -207,6 +207,24 @@ def test_the_numbers_of_classes_are_said(folders: DataConfig, tars: DataConfig) 
     assert images(tars).notes() == images(tars).class_names() == ()
 
 
+@pytest.mark.parametrize("names", [("train", "val"), ("Test", "Train")])
+def test_folders_of_splits_are_not_taken_for_classes(
+    tmp_path: Path, names: tuple[str, str]
+) -> None:
+    for name in names:
+        for kind in ("ant", "bee"):
+            (tmp_path / name / kind).mkdir(parents=True)
+            (tmp_path / name / kind / "1.png").write_bytes(encoded(100))
+    split = next(name for name in names if name.lower() == "train")
+    with pytest.raises(ConfigError, match=f"folders of splits .*name one of them, .*/{split}$"):
+        list_image_files(tmp_path)
+    assert list_image_files(tmp_path / split).classes == ("ant", "bee")
+    # With a folder of another name, all are classes.
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "1.png").write_bytes(encoded(100))
+    assert list_image_files(tmp_path).classes == (*names, "other")
+
+
 def test_other_pixels_and_other_classes_are_another_fingerprint(
     folders: DataConfig, tars: DataConfig
 ) -> None:
