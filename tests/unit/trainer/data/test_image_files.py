@@ -220,9 +220,9 @@ def test_folders_of_splits_are_not_taken_for_classes(
         list_image_files(tmp_path)
     assert list_image_files(tmp_path / split).classes == ("ant", "bee")
     # With a folder of another name, all are classes.
-    (tmp_path / "other").mkdir()
-    (tmp_path / "other" / "1.png").write_bytes(encoded(100))
-    assert list_image_files(tmp_path).classes == (*names, "other")
+    (tmp_path / "wasp").mkdir()
+    (tmp_path / "wasp" / "1.png").write_bytes(encoded(100))
+    assert list_image_files(tmp_path).classes == (*names, "wasp")
 
 
 def test_other_pixels_and_other_classes_are_another_fingerprint(
