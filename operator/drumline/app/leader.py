@@ -153,6 +153,7 @@ class LeaderComponents:
         self._recorder = EventRecorder(term.client, instance=settings.identity)
         self._job_events = JobEvents(self._recorder)
         self._suspension = WorkloadSuspension(client=term.client, recorder=self._recorder)
+        self._binder = DeviceBinder(client=term.client, state=self._state, pods=self._pods_of_ours)
         # After the objects that it uses, because the method reads them.
         self._reconciler = self._wire_reconciler(agents)
         self._health = NodeHealthBook(
@@ -223,7 +224,7 @@ class LeaderComponents:
         group.create_task(self._wire_orphan_sweep().run())
         group.create_task(self._shared.run())
         if self._informers.devices is not None:
-            group.create_task(self._wire_binder().run())
+            group.create_task(self._binder.run())
         group.create_task(self._writer.settle_doubts())
         # Last: events reach the components only when all of them exist.
         self._caches.lead(
@@ -323,6 +324,7 @@ class LeaderComponents:
             ledger=IncidentCounters(term.metrics),
             job_events=self._job_events,
             clock=self._clocks.wall,
+            why_unbound=self._binder.why,
         )
 
     def _wire_committer(self) -> Committer:
@@ -429,9 +431,6 @@ class LeaderComponents:
         """Return the pods in namespaces of this installation."""
         pods = self._informers.pods.values()
         return (pod for pod in pods if self._caches.scope.covers(pod.namespace))
-
-    def _wire_binder(self) -> DeviceBinder:
-        return DeviceBinder(client=self._term.client, state=self._state, pods=self._pods_of_ours)
 
     def _wire_orphan_sweep(self) -> OrphanSweep:
         return OrphanSweep(

@@ -44,6 +44,7 @@ log = logs.get("drumline.controller.reconciler.device_binder")
 LOOK_SECONDS: Final = 1.0
 """Time between two looks at unbound pods."""
 _AWAITED: Final = "devices_awaited"
+_NOT_ALLOCATED: Final = "devices_not_allocated"
 
 
 class _PoolOfDevices(NamedTuple):
@@ -87,10 +88,10 @@ class DeviceBinder:
         """Uid of each job's ComputeDomain as read in this look, by uid of the job."""
         self._positions: dict[tuple[str, str], MemberPositions] = {}
         """Members of each job as computed in this look, by uid and version of the job."""
-        self._waiting: dict[str, str] = {}
-        """Event of each pod that was logged as waiting in this look, by uid."""
-        self._waited: dict[str, str] = {}
-        """Events of the look before, by uid of the pod."""
+        self._waiting: dict[str, tuple[str, str]] = {}
+        """Event and reason of each pod that waits in this look, by uid."""
+        self._waited: dict[str, tuple[str, str]] = {}
+        """Events and reasons of the look before, by uid of the pod."""
 
     async def run(self) -> None:
         """Bind unbound pods repeatedly. Never returns.
@@ -101,6 +102,11 @@ class DeviceBinder:
         while True:
             await self.look()
             await asyncio.sleep(LOOK_SECONDS)
+
+    def why(self, pod_uid: str) -> str:
+        """Return why a pod is not bound as `reason: sentence`, or '' if it waits for no device."""
+        _, why = self._waiting.get(pod_uid) or self._waited.get(pod_uid) or ("", "")
+        return why
 
     async def look(self) -> None:
         """Bring every unbound pod as far as possible now. O(pods).
@@ -122,16 +128,17 @@ class DeviceBinder:
             except NotLeader:
                 raise
             except (KubeError, Undecodable) as error:
-                self._log(pod, "devices_not_allocated", why=str(error))
+                self._log(pod, _NOT_ALLOCATED, why=str(error))
                 if isinstance(error, KubeError) and error.retryable:
                     unanswered.add(pod.namespace)
 
-    def _log(self, pod: PodView, event: str, **fields: str | int) -> None:
+    def _log(self, pod: PodView, event: str, *, why: str) -> None:
         """Log why a pod waits, once. 10,000 pods may wait, and each look finds them again."""
-        self._waiting[pod.uid] = event
-        if self._waited.get(pod.uid) != event:
+        reason = "DevicesAwaited" if event == _AWAITED else "DevicesNotAllocated"
+        self._waiting[pod.uid] = event, f"{reason}: {why}"
+        if self._waited.get(pod.uid, ("", ""))[0] != event:
             report = log.info if event == _AWAITED else log.warning
-            report(event, pod=f"{pod.namespace}/{pod.name}", **fields)
+            report(event, pod=f"{pod.namespace}/{pod.name}", why=why)
 
     def _needs_of(self, pod: PodView) -> _Needs | None:
         """Return the devices that a member's pod gets by claims. None if it is not a member's pod.
@@ -203,7 +210,7 @@ class DeviceBinder:
         # Phase 2: choose free devices of the node.
         free = self._devices.free(node, driver=pool.devices.driver)
         if len(free) < count:
-            self._log(pod, _AWAITED, node=node, free=len(free), wanted=count)
+            self._log(pod, _AWAITED, why=f"{len(free)} of {count} devices of {node} are free")
             return False
         # Phase 3: create the claim if needed, and allocate.
         known = self._devices.claim(key)
@@ -226,7 +233,11 @@ class DeviceBinder:
         """
         # Phase 1: the claim may not exist yet, or may ask for something else.
         claim = self._devices.claim(Key(pod.namespace, pod.channel_claim))
-        if claim is None or claim.channel is None:
+        if claim is None:
+            self._log(pod, _AWAITED, why="the claim of its channel does not exist yet")
+            return False
+        if claim.channel is None:
+            self._log(pod, _NOT_ALLOCATED, why=f"claim {claim.name} is not for one channel alone")
             return False
         key, node = Key(claim.namespace, claim.name), pod.annotations[ANNOTATION_NODE]
         status = partial(_channel_allocation, pod, claim.channel, node)
@@ -236,11 +247,12 @@ class DeviceBinder:
         # Phase 2: choose a free channel.
         free = self._devices.free_channels(node)
         if not free:
-            self._log(pod, _AWAITED, node=node, free=0, wanted=1)
+            self._log(pod, _AWAITED, why=f"no channel of {node} is free")
             return False
         # Phase 3: check the domain as late as possible, because it takes a request.
         if claim.channel.domain != await self._domain_of(job):
-            self._log(pod, "channel_of_another_domain", claim=claim.name)
+            why = f"claim {claim.name} is for a channel of another ComputeDomain"
+            self._log(pod, "channel_of_another_domain", why=why)
             return False
         version = writes.Written(claim.uid, claim.resource_version)
         await self._allocator.allocate(key, free[:1], claim=version, status=status)

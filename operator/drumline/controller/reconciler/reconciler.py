@@ -79,6 +79,7 @@ class Reconciler:
         ledger: counts incidents and GPU-seconds.
         job_events: writes events that users read.
         clock: seconds since the epoch.
+        why_unbound: returns why the pod with a uid is not bound yet, or ''.
     """
 
     def __init__(
@@ -94,7 +95,9 @@ class Reconciler:
         ledger: IncidentCounters,
         job_events: JobEvents,
         clock: Callable[[], float],
+        why_unbound: Callable[[str], str] = lambda _: "",
     ) -> None:
+        self._why_unbound = why_unbound
         self._writer = writer
         self._executor = executor
         self._watch = watch
@@ -188,9 +191,14 @@ class Reconciler:
         """Return whether a job with this key exists."""
         return self._state.jobs.get(key) is not None
 
+    def _explained(self, pod: PodFacts) -> PodFacts:
+        """Return a pod that is not bound with the reason for it. No kubelet reports one."""
+        why = self._why_unbound(pod.uid) if pod.unbound else ""
+        return replace(pod, waiting=why) if why else pod
+
     def _observe(self, job: Job, memory: JobMemory) -> Observed:
         # Everything is read at one moment. `plan_job` is pure and sees nothing else.
-        pods = tuple(self._state.pods.of(job.namespace, job.uid))
+        pods = tuple(map(self._explained, self._state.pods.of(job.namespace, job.uid)))
         nodes = {member.node for member in members_of(job.status)}
         report = self._watch_gang(job, pods, memory)
         now, queue = self._clock(), self._state.queues.get(job.spec.queue)

@@ -2,20 +2,40 @@
 
 from __future__ import annotations
 
+import re
+import time
+from typing import Any, cast
+
 import msgspec
 import pytest
 from aiohttp import web
 
+from drumline.controller.agents.client import AgentClient
+from drumline.controller.agents.watch import AgentWatch
+from drumline.controller.job_events import JobEvents
 from drumline.controller.nodes.nodes import NodeCache
 from drumline.controller.reconciler import device_binder
 from drumline.controller.reconciler.device_binder import DeviceBinder
+from drumline.controller.reconciler.reconciler import Reconciler
 from drumline.controller.state.cluster import ClusterCache
 from drumline.kube import device_codec
 from drumline.kube.client import KubeClient
+from drumline.kube.events import EventRecorder
 from drumline.kube.retry import ONCE
 from drumline.kube.views import PodPhase, PodView
+from drumline.lifecycle.model.timestamps import timestamp
+from drumline.telemetry.incidents import IncidentCounters
+from drumline.telemetry.metrics import Metrics
+from tests.builders import T0
 from tests.unit.controller.app.fake_api import FakeApi
-from tests.unit.controller.views import assignment, job_view, node_view, pod_view, pool_view
+from tests.unit.controller.views import (
+    assignment,
+    job_view,
+    node_view,
+    pod_view,
+    pool_view,
+    queue_view,
+)
 
 DRIVER = "gpu.nvidia.com"
 PODS = "/api/v1/namespaces/team/pods"
@@ -145,3 +165,51 @@ async def test_a_pod_that_waits_for_devices_is_logged_once(
         pods.append(pod)
         await binder.look()
     assert len(logged) == 2
+
+
+@pytest.mark.parametrize(
+    ("devices", "refusal", "words"),
+    [
+        (0, None, "DevicesAwaited: 0 of 2 devices of node-0 are free"),
+        (4, (403, "Forbidden", "exceeded quota: few"), "DevicesNotAllocated: .* exceeded quota"),
+    ],
+    ids=["too few devices", "quota of claims"],
+)
+async def test_a_start_says_why_its_pods_have_no_devices(
+    devices: int, refusal: tuple[int, str, str] | None, words: str
+) -> None:
+    """No kubelet knows the pod yet, so nobody else reports it."""
+    state, pod = ClusterCache(nodes=NodeCache(clock=lambda: 0.0)), unbound()
+    state.nodes.on_node(None, node_view())
+    pool = pool_view()
+    pool.spec["devices"] = {"driver": DRIVER, "deviceClassName": DRIVER}
+    state.on_pool(None, pool)
+    state.on_queue(None, queue_view())
+    if devices:
+        state.nodes.devices.on_slice(None, device_codec.device_slice(four_devices()))
+    status = assignment("node-0") | {"phase": "Starting", "generationTime": timestamp(T0)}
+    state.on_job(None, job_view(nodes=1, template={"image": "any:1"}, status=status))
+    state.on_pod(None, pod)
+    api, metrics, nothing = FakeApi(), Metrics(), cast("Any", None)
+    api.refusals = {"resourceclaims": refusal} if refusal else {}
+    async with api.serving() as credentials, KubeClient(credentials) as client:
+        binder = DeviceBinder(client=client, state=state, pods=lambda: [pod])
+        async with AgentClient() as agents:
+            reconciler = Reconciler(
+                writer=nothing,
+                executor=nothing,
+                watch=AgentWatch(agents=agents, enqueue=lambda _: None, clock=time.monotonic),
+                state=state,
+                epoch=1,
+                progress_seconds=30.0,
+                metrics=metrics,
+                ledger=IncidentCounters(metrics),
+                job_events=JobEvents(EventRecorder(client, instance="test")),
+                clock=lambda: T0 + 60,
+                why_unbound=binder.why,
+            )
+            await binder.look()
+            job = state.jobs.get("team/llama")
+            assert job is not None
+            told = reconciler.settled_status(job)
+    assert re.search(words, told.message or ""), told.message
