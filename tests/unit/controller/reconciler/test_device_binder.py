@@ -211,5 +211,5 @@ async def test_a_start_says_why_its_pods_have_no_devices(
             await binder.look()
             job = state.jobs.get("team/llama")
             assert job is not None
-            told = reconciler.settled_status(job)
-    assert re.search(words, told.message or ""), told.message
+            message = reconciler.settled_status(job).message or ""
+    assert re.search(words, message), message
