@@ -97,6 +97,22 @@ def test_a_checkpoint_folder_that_cannot_be_used_is_one_line(
     assert "Traceback" not in done.errors
 
 
+@pytest.mark.parametrize("wrong", ["link", "lock"])
+def test_a_checkpoint_folder_that_cannot_be_claimed_names_what_is_wrong(
+    gangs: GangStarter, tmp_path: Path, wrong: str
+) -> None:
+    folder = tmp_path / "x"
+    if wrong == "link":
+        folder.symlink_to(tmp_path / "absent")
+        reason = f"checkpoint folder {folder}: a file, or a link to a missing folder, has this name"
+    else:
+        (folder / "lock").mkdir(parents=True)
+        reason = f"checkpoint folder {folder}: Is a directory ({folder / 'lock'})"
+    done = ran(main, *OURS, gangs=gangs, config=small(tmp_path), folder=folder)
+    assert done.code == ExitCode.APPLICATION
+    assert reason in done.errors
+
+
 def test_a_loss_that_is_not_finite_is_one_line(gangs: GangStarter, tmp_path: Path) -> None:
     config = small(tmp_path, optimizer={"learning_rate": 1e30})
     done = ran(main, *OURS, gangs=gangs, config=config, folder=tmp_path / "x")

@@ -489,5 +489,12 @@ def _claim(
     except OSError as error:
         kind = StorageError if is_storage_fault(error) else CheckpointError
         where = placement.checkpoint_bucket or f"checkpoint folder {placement.checkpoint_folder}"
-        return {"kind": kind.__name__, "error": f"{where}: {error.strerror}"}
+        return {"kind": kind.__name__, "error": f"{where}: {_reason(error)}"}
     return {"owner": owner, "claim": claim}
+
+
+def _reason(error: OSError) -> str:
+    """Return the reason of an error, with its path."""
+    if isinstance(error, FileExistsError):
+        return "a file, or a link to a missing folder, has this name"
+    return f"{error.strerror} ({error.filename})" if error.filename else str(error.strerror)
