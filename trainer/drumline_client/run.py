@@ -327,7 +327,7 @@ class Run(AbstractContextManager["Run"]):
         self._at = time.monotonic()
 
     def done(self) -> None:
-        """Report that the work of this rank is complete, so that its exit is not a failure."""
+        """Report that this rank is complete: no save waits for it. Its exit code still counts."""
         self._phase = "done"
         self._report_last()
         self._deliver(WorkDone())

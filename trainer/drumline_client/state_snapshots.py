@@ -13,6 +13,7 @@ Imports torch, so it is imported late: the client itself needs the standard libr
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import json
 import logging
@@ -186,9 +187,10 @@ class StateSnapshots:
         described = json.dumps(packed.description, separators=(",", ":")).encode()
         if len(described) > MAX_DESCRIPTION_BYTES:
             raise OSError(f"its description has {len(described)} bytes")
+        copied = (ctypes.c_ubyte * packed.bytes).from_address(self._buffer.data_ptr())
         body = (
             memoryview(len(described).to_bytes(_LENGTH_BYTES, "little") + described),
-            self._buffer.numpy().data[: packed.bytes],
+            memoryview(copied),  # without numpy, which torch does not require
         )
         size = sum(len(part) for part in body)
         self._place.folder.mkdir(parents=True, exist_ok=True)

@@ -44,6 +44,18 @@ def test_the_next_attempt_goes_on_with_the_state_and_the_random_states(tmp_path:
     assert attempt.said == []
 
 
+def test_torch_needs_no_numpy_for_snapshots(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unavailable(_: torch.Tensor) -> None:
+        raise RuntimeError("Numpy is not available")
+
+    monkeypatch.setattr(torch.Tensor, "numpy", unavailable)
+    attempt = Attempt(tmp_path)
+    attempt.take(10, {"weights": torch.ones(4)})
+    assert [message.step for message in attempt.said] == [10]
+
+
 def test_the_agent_hears_what_the_file_says_once_it_is_complete(tmp_path: Path) -> None:
     attempt = Attempt(tmp_path)
     attempt.take(10, {"weights": torch.ones(4)})
