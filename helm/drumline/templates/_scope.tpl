@@ -5,7 +5,7 @@
   verbs: [get, list, watch, delete] # delete: a job's time to live
 - apiGroups: [drumline.dev]
   resources: [trainingjobs/status]
-  verbs: [get, patch, update]
+  verbs: [patch]
 - apiGroups: [""]
   resources: [pods]
   verbs: [create, patch, delete, deletecollection] # patch: drumline.dev/protected
