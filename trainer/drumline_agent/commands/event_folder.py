@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -34,6 +35,17 @@ MAX_ENTRIES: Final = 4096
 MAX_READ_RECORDS: Final = 10_000
 MAX_READ_BYTES: Final = 4 << 20
 """At a time; what is behind waits for the next time."""
+KEPT_FILES: Final = 16
+"""Files whose position is kept: programs write training and evaluation to files of their own."""
+
+
+@dataclass(slots=True)
+class _EventFile:
+    """What is known of one file."""
+
+    offset: int = 0
+    step: int | None = None
+    loss: float | None = None
 
 
 class EventFolder:
@@ -48,10 +60,10 @@ class EventFolder:
         """
         self._folder = folder
         self._loss_tags = (loss_tag,) if loss_tag else LOSS_TAGS
-        self._path: Path | None = None
-        self._offset = 0
-        self._step: int | None = None
-        self._loss: float | None = None
+        self._known: dict[Path, _EventFile] = {}
+        """By path; the one that was read last comes last."""
+        self._shows_loss = False
+        """True once a file had a loss: one without is of evaluations, say."""
 
     def read(self) -> ProgressLine | None:
         """Return step and loss after the newest records, or None if there are none.
@@ -62,49 +74,53 @@ class EventFolder:
         newest = self._newest()
         if newest is None:
             return None
-        # The program has started again or opened a new file: its steps begin anew.
-        if newest != self._path:
-            self._path, self._offset, self._step, self._loss = newest, 0, None, None
+        # A restarted program opens a new file, in which its steps begin anew.
+        known = self._known[newest] = self._known.pop(newest, None) or _EventFile()
+        if len(self._known) > KEPT_FILES:
+            del self._known[next(iter(self._known))]
         # Report only changes, or an idle program would look as if it trained.
-        before = (self._step, self._loss)
+        before = (known.step, known.loss)
         with newest.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
             try:
-                self._read_records(file.fileno(), size=size)
+                self._read_records(file.fileno(), known, size=size)
             except EventFileError:
-                self._offset = size  # damaged: what follows cannot be told from it
-        if self._step is None or (self._step, self._loss) == before:
+                known.offset = size  # damaged: what follows cannot be told from it
+        if known.step is None or (known.step, known.loss) == before:
             return None
-        return ProgressLine(step=self._step, loss=self._loss)
+        if known.loss is None and self._shows_loss:
+            return None
+        self._shows_loss = known.loss is not None
+        return ProgressLine(step=known.step, loss=known.loss)
 
-    def _read_records(self, file: int, *, size: int) -> None:
+    def _read_records(self, file: int, known: _EventFile, *, size: int) -> None:
         # Bounded per read. Large records are skipped and do not count.
-        end = self._offset + MAX_READ_BYTES
+        end = known.offset + MAX_READ_BYTES
         for _ in range(MAX_READ_RECORDS):
-            if self._offset + HEADER_BYTES > size or self._offset >= end:
+            if known.offset + HEADER_BYTES > size or known.offset >= end:
                 return
-            header = os.pread(file, HEADER_BYTES, self._offset)
+            header = os.pread(file, HEADER_BYTES, known.offset)
             if len(header) < HEADER_BYTES:
                 return
             length = record_length(header)
-            following = self._offset + HEADER_BYTES + length + TRAILER_BYTES
+            following = known.offset + HEADER_BYTES + length + TRAILER_BYTES
             if following > size:
                 return  # it is being written
             if length <= MAX_RECORD_BYTES:
-                self._note(os.pread(file, length, self._offset + HEADER_BYTES))
+                self._note(os.pread(file, length, known.offset + HEADER_BYTES), known)
             else:
                 end += length
-            self._offset = following
+            known.offset = following
 
-    def _note(self, data: bytes) -> None:
+    def _note(self, data: bytes, known: _EventFile) -> None:
         event = scalar_event(data)
         if event is None:
             return
         loss = next((event.values[tag] for tag in self._loss_tags if tag in event.values), None)
         if loss is not None:
-            self._step, self._loss = event.step, loss
-        elif self._loss is None:  # others may count evaluations, say
-            self._step = event.step
+            known.step, known.loss = event.step, loss
+        elif known.loss is None:  # others may count evaluations, say
+            known.step = event.step
 
     def _newest(self) -> Path | None:
         """Return the most recently written file. Links are not followed."""

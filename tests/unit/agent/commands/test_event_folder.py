@@ -63,6 +63,34 @@ def test_a_restart_that_goes_back_is_shown_from_its_own_file(tmp_path: Path) -> 
         assert events.read() == ProgressLine(step=11, loss=2.0)
 
 
+def test_files_of_training_and_evaluation_take_turns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(event_folder, "MAX_READ_RECORDS", 20)
+    events = EventFolder(tmp_path)
+    with writer(tmp_path / "train") as train, writer(tmp_path / "validation") as validation:
+        for step in range(1, 51):
+            train.add_scalar("loss", 1.0, step)
+        train.flush()
+        # The first record of a file is its version.
+        assert [events.read() for _ in range(3)] == [
+            ProgressLine(step=step, loss=1.0) for step in (19, 39, 50)
+        ]
+        validation.add_scalar("accuracy", 0.5, 2)
+        validation.flush()
+        touch(tmp_path / "validation", at=2e9)
+        assert events.read() is None
+        train.add_scalar("loss", 0.5, 51)
+        train.flush()
+        touch(tmp_path / "train", at=3e9)
+        assert events.read() == ProgressLine(step=51, loss=0.5)
+
+
+def touch(folder: Path, *, at: float) -> None:
+    (path,) = folder.iterdir()
+    os.utime(path, (at, at))
+
+
 def test_large_records_are_passed_over_and_half_a_record_is_waited_for(tmp_path: Path) -> None:
     with writer(tmp_path) as log:
         log.add_text("config", "x" * 200_000)
