@@ -41,7 +41,7 @@ KEPT_FILES: Final = 16
 
 @dataclass(slots=True)
 class _EventFile:
-    """What is known of one file."""
+    """The position in one file, and the newest step and loss before it."""
 
     offset: int = 0
     step: int | None = None
@@ -61,7 +61,7 @@ class EventFolder:
         self._folder = folder
         self._loss_tags = (loss_tag,) if loss_tag else LOSS_TAGS
         self._known: dict[Path, _EventFile] = {}
-        """By path; the one that was read last comes last."""
+        """Files by path. The file that was read last comes last."""
         self._shows_loss = False
         """True once a file had a loss: one without is of evaluations, say."""
 
