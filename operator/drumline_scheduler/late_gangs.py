@@ -18,7 +18,7 @@ a. The second one tries b, c and d. The third one tries e and a.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -43,8 +43,8 @@ _KEPT: Final = 0.5
 """Share of the time that is kept for that many gangs, and less for fewer."""
 _FEW: Final = 2
 """Gangs put off in a namespace up to which they come first."""
-_MOST_PASSED: Final = 4
-"""Times that gangs start between two searches for a gang that is tried whatever the time. Then it
+_MOST_STARTS: Final = 5
+"""Numbers of started gangs at which a gang that is tried whatever the time is asked again. Then it
 may be put off as well."""
 
 
@@ -78,10 +78,8 @@ class LateGangs:
         """Times that a gang has yielded to another one, by uid."""
         self._starts = 0
         """Gangs that have started or preempt others."""
-        self._starts_before: dict[str, int] = {}
-        """Number of these at the last search for a gang that yields, by uid."""
-        self._passed: Counter[str] = Counter()
-        """Times that this number has changed, by uid."""
+        self._starts_at: dict[str, set[int]] = defaultdict(set)
+        """Numbers of these at which a gang that yields was asked again, by uid."""
 
     @property
     def put_off(self) -> tuple[str, ...]:
@@ -140,10 +138,8 @@ class LateGangs:
         yields in each cycle, some start in each cycle.
         """
         self._asked_again[uid] += 1
-        if self._starts_before.get(uid, self._starts) != self._starts:
-            self._passed[uid] += 1
-        self._starts_before[uid] = self._starts
-        if uid in self._always and self._passed[uid] <= _MOST_PASSED:
+        self._starts_at[uid].add(self._starts)
+        if uid in self._always and len(self._starts_at[uid]) <= _MOST_STARTS:
             return None
         if not self._session.is_overdue(f"again {uid} {self._asked_again[uid]}"):
             return None

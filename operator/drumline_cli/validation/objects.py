@@ -24,8 +24,6 @@ from drumline_cli.errors import BadInput
 from drumline_cli.validation.cel_rules import broken_rule
 
 _KINDS: Final = {definition.kind: definition for definition in DEFINITIONS}
-_LABEL: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
-_NAME: Final = re.compile(rf"{_LABEL}(\.{_LABEL})*")
 _TOP: Final = frozenset(("apiVersion", "kind", "metadata", "spec", "status"))
 _METADATA: Final = frozenset(
     (
@@ -138,8 +136,8 @@ def _metadata(_: Definition, raw: Mapping[str, Any]) -> Iterator[ServerRefusal]:
         name = f"{fields['generateName']}x"
     if name is None:
         yield ServerRefusal("metadata.name", "Required value: name or generateName is required")
-    # RFC 1123 subdomain, 253 characters at most. Namespaces are labels.
-    elif not isinstance(name, str) or len(name) > 253 or not _NAME.fullmatch(name):
+    # Namespaces are labels.
+    elif not isinstance(name, str) or not is_subdomain(name):
         yield ServerRefusal(
             "metadata.name", f"Invalid value: {str(name)[:_MAX_SHOWN]!r}: use {_ALPHABET} and '.'"
         )

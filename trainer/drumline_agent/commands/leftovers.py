@@ -5,8 +5,8 @@ so workers that ignore SIGTERM would train and save beside the next attempt. The
 of their rank, and among these a mark that no other process of the machine has.
 
 `sudo`, `su -` and `env -i` drop the variables, and some programs overwrite them by their title.
-Such an orphan is known by its parent, the agent. Orphans of `kubectl exec` have the variables of
-the container.
+The agent adopts such an orphan, so its parent shows it. Orphans of `kubectl exec` have the
+variables of the container.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def leftovers(
     processes: Mapping[int, tuple[int, float]],
     folder: Path = Path("/proc"),
 ) -> list[int]:
-    """Return the ids of the processes with this mark or without any variables, in ascending order.
+    """Return the ids of processes with this mark and of unknown orphans, in ascending order.
 
     Args:
         mark: value of MARK_VARIABLE.

@@ -24,6 +24,7 @@ import numpy.typing as npt
 
 from drumline_contract.config import ConfigError
 from drumline_trainer.data.corpus import Corpus, corpus_of_files, is_hidden
+from drumline_trainer.data.splits import TRAINING, split_named
 from drumline_trainer.data.tar_samples import TAR_SUFFIX, TarSample, ending, tar_samples
 
 IMAGE_SUFFIXES: Final = (".jpg", ".jpeg", ".png", ".webp")
@@ -32,9 +33,6 @@ _OTHER_IMAGES: Final = (
     *(".avif", ".heic", ".heif", ".jfif", ".jp2"),
 )
 """Suffixes of images that are not read."""
-_TRAINING: Final = ("train", "training")
-_SPLITS: Final = (*_TRAINING, *("val", "valid", "validation", "eval", "dev", "test", "testing"))
-"""Names of folders that divide a data set into parts, in lower case."""
 _LABEL: Final = ".cls"
 _MAX_LABEL_BYTES: Final = 20
 _MAX_IMAGE_BYTES: Final = 256 << 20
@@ -159,8 +157,8 @@ def _of_folders(folder: Path) -> ImageFiles:
 
 def _refuse_splits(folder: Path, names: Sequence[str]) -> None:
     """Raise ConfigError if the folders are those of splits, with the classes below them."""
-    if names and all(name.lower() in _SPLITS for name in names):
-        split = next((name for name in names if name.lower() in _TRAINING), names[0])
+    if names and all(map(split_named, names)):
+        split = next((name for name in names if split_named(name) == TRAINING), names[0])
         if any(path.is_dir() for path in _visible(folder / split)):
             raise ConfigError(
                 f"data.source: {folder} has the folders of splits ({', '.join(names)}), not of"

@@ -43,21 +43,13 @@ from drumline_trainer.data.records.tokenizer import (
     LoadedTokenizer,
     TextFrame,
 )
+from drumline_trainer.data.splits import TRAINING, split_in
 
 MOST_BYTES: Final = 64 << 20
 BATCH_CHARACTERS: Final = 200_000
 _SHOWN_FOLDERS: Final = 4
 _SPLITS_FILE: Final = "dataset_dict.json"
 _PART: Final = re.compile(r"(.*?)([0-9]{1,9})-of-([0-9]{1,9})(.*)")
-_SPLITS: Final = {
-    split: re.compile(rf"(?:^|[-._ 0-9/])(?:{words})(?:[-._ 0-9/]|$)", re.IGNORECASE)
-    for split, words in (
-        ("training", "train|training"),
-        ("validation", "validation|valid|val|dev"),
-        ("test", "test|testing|eval|evaluation"),
-    )
-}
-"""Words in the names of files and folders by which `datasets` tells splits apart."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -169,7 +161,7 @@ def _configuration_notes(corpus: Corpus) -> Iterator[str]:
     folders_of = defaultdict[tuple[str | None, str], set[str]](set)
     for folder, _, name in (path.rpartition("/") for path in corpus.paths):
         if _PART.fullmatch(name):
-            folders_of[_split_of(folder), name].add(folder or ".")
+            folders_of[split_in(folder), name].add(folder or ".")
     folders = sorted(max(folders_of.values(), key=len, default=set[str]()))
     if len(folders) > 1:
         yield (
@@ -191,19 +183,14 @@ def _part_notes(corpus: Corpus) -> Iterator[str]:
             yield f"{len(numbers)} of the {int(total)} files {before}*-of-{total}{after} are read"
 
 
-def _split_of(name: str) -> str | None:
-    """Return the split that the name of a file or folder tells."""
-    return next((split for split, form in _SPLITS.items() if form.search(name)), None)
-
-
 def _split_notes(corpus: Corpus) -> tuple[str, ...]:
     """Say that files are several splits of a data set, as `datasets` tells them apart by names."""
     first_of: dict[str, str] = {}
     for name in corpus.paths:
-        split = _split_of(name)
+        split = split_in(name)
         if split is not None:
             first_of.setdefault(split, name)
-    if "training" not in first_of or len(first_of) == 1:
+    if TRAINING not in first_of or len(first_of) == 1:
         return ()
     splits = ", ".join(f"{split} ({first_of[split]})" for split in sorted(first_of))
     note = (

@@ -59,8 +59,8 @@ class _Budget(NamedTuple):
 
     name: str
     allowed: int
-    pods: frozenset[tuple[str, str]]
-    """Namespace and name of the pods that it selects and protects."""
+    pods: frozenset[str]
+    """Names of the pods that it selects and protects."""
 
 
 class ForeignEvictions:
@@ -223,8 +223,7 @@ class ForeignEvictions:
                 self._client, PODS, namespace=namespace, label_selector=str(selector)
             )
             pods_of = (codec.decoded(_pod_decoder, pod) for pod in selected)
-            names = (pod.metadata.name for pod in pods_of if _protects(stored, pod))
-            protected = frozenset((namespace, name) for name in names)
+            protected = frozenset(pod.metadata.name for pod in pods_of if _protects(stored, pod))
             budgets.append(_Budget(stored.metadata.name, allowed, protected))
         return budgets
 
@@ -276,9 +275,12 @@ def _protects(budget: builtin.DisruptionBudget, pod: builtin.PodState) -> bool:
 
 
 def _exceeded(groups: Sequence[Collection[ForeignPod]], budgets: Iterable[_Budget]) -> list[str]:
-    """Return for each group the budget that does not let it go after those before it, or ''."""
-    names = [frozenset((pod.namespace, pod.name) for pod in group) for group in groups]
-    everyone = frozenset[tuple[str, str]]().union(*names)
+    """Return for each group the budget that does not let it go after those before it, or ''.
+
+    All of them are in one namespace.
+    """
+    names = [frozenset(pod.name for pod in group) for group in groups]
+    everyone = frozenset[str]().union(*names)
     # A dry run answers for a budget of one pod alone, and knows pods that no budget protects.
     left = {each: each.allowed for each in budgets if len(everyone & each.pods) > 1}
     whys: list[str] = []

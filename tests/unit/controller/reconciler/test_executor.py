@@ -147,7 +147,7 @@ OURS = {"labels": {"drumline.dev/job-uid": JOB.uid}, "ownerReferences": [OWNER]}
 async def test_a_name_that_another_owners_pod_holds_rejects_the_gang_and_says_so(
     desk: Desk, holder: dict[str, Any], outcome: type[Exception], says: str
 ) -> None:
-    """Of a pod of the job itself, or of one that leaves in time, the name is waited for."""
+    """The job waits for a name of its own Pod, or of one that leaves in time."""
     metadata = {"namespace": "team", "name": SECOND.name, **holder}
     desk.api.put("pods", {"metadata": metadata, "spec": {"containers": []}, "status": {}})
     memory = JobMemory()

@@ -297,7 +297,7 @@ def test_a_tar_of_other_things_is_refused(
 def test_of_a_sample_the_image_and_the_class_are_those_of_the_plain_endings(
     tmp_path: Path,
 ) -> None:
-    """As WebDataset names them: mask.png is another part of a sample than png."""
+    """WebDataset takes mask.png and png for two parts of a sample."""
     members = [
         *(("7.png", encoded(7)), ("7.mask.png", encoded(8))),
         *(("7.cls", b"1"), ("7.coarse.cls", b"0")),

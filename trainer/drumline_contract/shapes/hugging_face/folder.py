@@ -28,7 +28,7 @@ from drumline_contract.config import (
 from drumline_contract.regular_files import LFS_POINTER, LFS_WORDS
 from drumline_contract.shapes.hugging_face.kind import HuggingFaceError, Raw
 from drumline_contract.shapes.hugging_face.stored_head import head_differs, names_head
-from drumline_contract.shapes.hugging_face.translation import refuse_packing, to_ours
+from drumline_contract.shapes.hugging_face.translation import PACKING, refuse_packing, to_ours
 from drumline_contract.shapes.hugging_face.vision import has_no_classifier
 
 _OUTER: Final = {
@@ -45,10 +45,9 @@ _OUTER: Final = {
     }
 }
 """Their model type, and what is missing inside: there only what differs from this is written."""
-_PACKING: Final = "quantization_config"
 _UNPACKED: Final = ("fp8", "mxfp4")
 """Ways of packing that `models.hugging_face` unpacks for a module of transformers."""
-_OF_BOTH: Final = ("bos_token_id", "eos_token_id", "pad_token_id", _PACKING)
+_OF_BOTH: Final = ("bos_token_id", "eos_token_id", "pad_token_id", PACKING)
 _EARLIER, _LATER = "language_model.", "model.language_model."
 _VISION: Final = tuple(
     f"{before}{part}."
@@ -179,7 +178,7 @@ def _keeps_head(folder: str) -> bool:
 
 _ABOUT_FILES: Final = (
     *("_name_or_path", "transformers_version", "architectures", "dtype", "torch_dtype"),
-    *("use_cache", "auto_map", _PACKING),
+    *("use_cache", "auto_map", PACKING),
 )
 """Keys of a config.json that say how its weights were stored or are called, not what they mean."""
 _INNER: Final = ("text_config", "llm_config", "language_config", "decoder", "thinker_config")
@@ -195,8 +194,8 @@ def _with_module_of_folder(raw: Mapping[str, Any]) -> dict[str, Any]:
     kept = {key: value for key, value in described.items() if key not in _ABOUT_FILES}
     if raw.get("model_from"):
         for part in _with_inner(described):
-            if part.get(_PACKING) is not None:
-                refuse_packing(part[_PACKING], unpacked=_UNPACKED)
+            if part.get(PACKING) is not None:
+                refuse_packing(part[PACKING], unpacked=_UNPACKED)
     model: dict[str, Any] = {"config_json": json.dumps(kept, sort_keys=True)}
     if "vocab_size" not in raw.get("model", {}):
         model["vocab_size"] = _words_of(described, folder)

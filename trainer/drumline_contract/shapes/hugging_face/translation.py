@@ -23,7 +23,7 @@ _MISSING: Any = object()
 _OTHER_NAMES = {"num_experts": "num_local_experts", "num_local_experts": "num_experts"}
 """Alternative names of keys in files of `transformers` 5 and later."""
 _OF_HEADS = {"kv_heads": "num_key_value_heads", "head_size": "head_dim"}
-_PACKING = "quantization_config"
+PACKING = "quantization_config"
 _FP8_BLOCK = [128, 128]
 """The blocks of fp8 in which DeepSeek-V3 is published, and which `models.hugging_face` unpacks."""
 _NO_TOKENS = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
@@ -117,7 +117,7 @@ def to_theirs(config: ModelConfig, *, dtype: str, like: Raw | None = None) -> di
                 values.pop("rope_parameters", None)
                 values["rope_scaling"] = rope
     # Phase 3: remove what describes the original's storage.
-    for key in ("dtype", _PACKING):  # what is written is not packed
+    for key in ("dtype", PACKING):  # what is written is not packed
         values.pop(key, None)
     if kind.further_layers:  # nor has it those
         values[kind.further_layers] = 0
@@ -216,7 +216,7 @@ def _unknown(raw: Raw, kind: Kind) -> list[str]:
         if key in kind.known or _OTHER_NAMES.get(key) in kind.known or is_off(key, value):
             # A null or disabled variant changes nothing.
             continue
-        if key == _PACKING:
+        if key == PACKING:
             refuse_packing(value, unpacked=kind.unpacked)
         elif may_agree(key):
             said_again.append(key)
@@ -246,13 +246,13 @@ def refuse_packing(value: object, *, unpacked: Collection[str]) -> None:
     method = cast("Raw", value).get("quant_method") if isinstance(value, Mapping) else None
     if method not in unpacked:
         raise HuggingFaceError(
-            f"config.json: {_PACKING} says that the weights are packed ({_shown(method)}); import"
+            f"config.json: {PACKING} says that the weights are packed ({_shown(method)}); import"
             " the model in bf16 or fp32 (lora.base_bits packs it for a fine-tune)"
         )
     block = cast("Raw", value).get("weight_block_size")
     if method == "fp8" and block != _FP8_BLOCK:
         raise HuggingFaceError(
-            f"config.json: weight_block_size of {_PACKING} is {_shown(block)}; only {_FP8_BLOCK}"
+            f"config.json: weight_block_size of {PACKING} is {_shown(block)}; only {_FP8_BLOCK}"
             " can be unpacked"
         )
 
