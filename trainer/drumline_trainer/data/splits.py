@@ -11,7 +11,7 @@ _WORDS: Final = {
     "validation": ("validation", "valid", "val", "dev"),
     "test": ("test", "testing", "eval", "evaluation"),
 }
-"""Those that `datasets` knows."""
+"""The words that `datasets` knows, by split."""
 _IN_NAMES: Final = {
     split: re.compile(
         rf"(?:^|[-._ 0-9/])(?:{'|'.join(words)})(?:[-._ 0-9/]|$)", flags=re.IGNORECASE

@@ -359,12 +359,24 @@ class Campaign:
         return random.Random(seed).sample(self.points, min(size, len(self.points)))
 
     async def run(self, points: Iterable[Where], *, in_one_life: int = 1) -> None:
+        """End operators at these points; one that does not come has a second life to itself.
+
+        An operator that ended before it may have changed the writes that follow.
+        """
+
         async def crash(lane: Lane, where: tuple[str, Sequence[Point]]) -> None:
             life, among = where
             expected = self.undisturbed[life].picture
             self.outcomes.append(await lane.crash(life, among, expected))
 
-        await share(self.among, self._lives(points, at_most=in_one_life), crash)
+        chosen = list(points)
+        await share(self.among, self._lives(chosen, at_most=in_one_life), crash)
+        await share(self.among, self._lives(self._missed(chosen), at_most=1), crash)
+
+    def _missed(self, points: Iterable[Where]) -> list[Where]:
+        """Return the points of these at which no operator has ended."""
+        struck = {(outcome.life, point) for outcome in self.outcomes for point in outcome.points}
+        return [where for where in points if where not in struck]
 
     def _lives(
         self, points: Iterable[Where], *, at_most: int
