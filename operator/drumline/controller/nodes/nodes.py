@@ -76,6 +76,15 @@ class PodRoles(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Nominated:
+    """An unbound pod for which another scheduler reserves resources of a node."""
+
+    pod: PodView
+    until: float
+    """Time until which it is expected there, in seconds since the epoch."""
+
+
 class NodeCache:
     """All nodes, and the pods on them.
 
@@ -110,8 +119,8 @@ class NodeCache:
         self._distrusted: dict[str, str] = {}
         self.standings: Mapping[str, NodeStanding] = {}
         """Verdicts on nodes with evidence against them. `set_standings` sets them."""
-        self._nominated: dict[str, set[str]] = {}
-        """Uids of unbound pods for which another scheduler reserves resources, by node."""
+        self._nominated: dict[str, dict[str, _Nominated]] = {}
+        """Unbound pods for which another scheduler reserves resources, by uid, by node."""
         self._out_of_service: set[str] = set()
         self.promised: set[str] = set()
         """Nodes with the taint that keeps kube-scheduler off promised places."""
@@ -171,15 +180,20 @@ class NodeCache:
 
     def _nominate(self, old: PodView | None, new: PodView | None) -> None:
         """Record on which node another scheduler reserves resources for an unbound pod."""
+        before: _Nominated | None = None
         for pod in filter(None, (old, new)):
             if pod.nominated_node:
-                uids = self._nominated.get(pod.nominated_node, set())
-                uids.discard(pod.uid)
-                if not uids:
+                by_uid = self._nominated.get(pod.nominated_node, {})
+                before = by_uid.pop(pod.uid, None) or before
+                if not by_uid:
                     self._nominated.pop(pod.nominated_node, None)
                 self._values.pop(pod.nominated_node, None)
         if new is not None and new.nominated_node and not (new.node_name or new.finished):
-            self._nominated.setdefault(new.nominated_node, set()).add(new.uid)
+            is_same = before is not None and before.pod.nominated_node == new.nominated_node
+            end = self._clock() + self._overdue_seconds
+            until = before.until if before is not None and is_same else end
+            by_uid = self._nominated.setdefault(new.nominated_node, {})
+            by_uid[new.uid] = _Nominated(pod=new, until=until)
 
     def on_node(self, old: NodeView | None, new: NodeView | None) -> NodeChange:
         """Process an event of a node. An update ends the distrust of its earlier state."""
@@ -366,8 +380,56 @@ class NodeCache:
         pods: Iterable[PodView],
         role: PodsByRole,
     ) -> Node:
-        # Phase 1: GPUs and channels that exist as devices replace the allocatable amounts.
+        view, hidden = self._offering(view, spec=spec, pods=pods)
         units = GpuUnits.of(spec)
+
+        def use(counted: Iterable[PodView]) -> Resources:
+            here = (self.devices.counted(pod, node=view.name) for pod in counted)
+            return _use(here, units=units, offered=view.allocatable)
+
+        attached, volumes = self.volumes.attached(view.name), NOTHING
+        if self._limited:
+            limits = {attachable(driver): MAX_AMOUNT for driver in self._limited}
+            limits |= {attachable(each.driver): each.limit for each in attached}
+            view = msgspec.structs.replace(view, allocatable={**view.allocatable, **limits})
+            counts = ((attachable(each.driver), len(each.volumes)) for each in attached)
+            volumes = Resources(extended=tuple(counts))
+        # When does time alone change the value? A pod becomes overdue, or the setup ends.
+        leaving = [*role.terminating, *(each.pod for each in role.charged if each.leaving)]
+        due = [setup_deadline(view, spec), *map(self._overdue_at, leaving)]
+        due += [each.until for each in self._expected(view.name)]
+        now = self._clock()
+        arriving = [each.pod for each in self._expected(view.name) if each.until > now]
+        self._recount_at.pop(view.name, None)
+        if (at := min(filter(now.__lt__, due), default=inf)) < inf:
+            self._recount_at[view.name] = at
+        node = node_of(
+            view,
+            is_set_up=due[0] <= now,
+            hides_gpus=hidden,
+            pool=pool,
+            spec=spec,
+            used=use([*pods, *arriving]) + volumes,
+            terminating=use(each for each in role.terminating if self._may_end(each)),
+            overdue=use(
+                each for each in role.terminating if self._may_end(each) and self._is_stuck(each)
+            ),
+            hanging=tuple(map(stuck_text, filter(self._is_stuck, leaving)))[:MAX_HANGING],
+            distrusted=view.name in self._distrusted,
+            closed=self._closed(view.name) or _unread(view, pods),
+            standing=self._standing(view.name),
+        )
+        if attached:
+            node = replace(node, attached=attached)
+        return with_runtime_class(node, self.runtime_classes.of(spec))
+
+    def _offering(
+        self, view: NodeView, *, spec: GpuPoolSpec, pods: Iterable[PodView]
+    ) -> tuple[NodeView, bool]:
+        """Replace the amounts of GPUs and channels that exist as devices.
+
+        Return the node, and whether it may have GPUs that cannot be seen.
+        """
         hidden = False
         if spec.devices is not None:
             requests = {pod.uid: pod.requests.get(spec.gpu_resource, 0) for pod in pods}
@@ -381,45 +443,18 @@ class NodeCache:
         if channels := self.devices.channels(view.name, pods=[*pods]):
             amounts = {**view.allocatable, RESOURCE_CHANNEL: channels}
             view = msgspec.structs.replace(view, allocatable=amounts)
+        return view, hidden
 
-        def use(counted: Iterable[PodView]) -> Resources:
-            here = (self.devices.counted(pod, node=view.name) for pod in counted)
-            return _use(here, units=units, offered=view.allocatable)
+    def _expected(self, name: str) -> list[_Nominated]:
+        """Return the pods that another scheduler is about to bind to a node.
 
-        attached, volumes = self.volumes.attached(view.name), NOTHING
-        if self._limited:
-            limits = {attachable(driver): MAX_AMOUNT for driver in self._limited}
-            limits |= {attachable(each.driver): each.limit for each in attached}
-            view = msgspec.structs.replace(view, allocatable={**view.allocatable, **limits})
-            counts = ((attachable(each.driver), len(each.volumes)) for each in attached)
-            volumes = Resources(extended=tuple(counts))
-        # Phase 2: when does time alone change the value? A pod becomes overdue, or the setup ends.
-        leaving = [*role.terminating, *(each.pod for each in role.charged if each.leaving)]
-        due = [setup_deadline(view, spec), *map(self._overdue_at, leaving)]
-        now = self._clock()
-        self._recount_at.pop(view.name, None)
-        if (at := min(filter(now.__lt__, due), default=inf)) < inf:
-            self._recount_at[view.name] = at
-        # Phase 3: the value.
-        node = node_of(
-            view,
-            is_set_up=due[0] <= now,
-            hides_gpus=hidden,
-            pool=pool,
-            spec=spec,
-            used=use(pods) + volumes,
-            terminating=use(each for each in role.terminating if self._may_end(each)),
-            overdue=use(
-                each for each in role.terminating if self._may_end(each) and self._is_stuck(each)
-            ),
-            hanging=tuple(map(stuck_text, filter(self._is_stuck, leaving)))[:MAX_HANGING],
-            distrusted=view.name in self._distrusted,
-            closed=self._closed(view.name) or _unread(view, pods),
-            standing=self._standing(view.name),
-        )
-        if attached:
-            node = replace(node, attached=attached)
-        return with_runtime_class(node, self.runtime_classes.of(spec))
+        A pod with a label or an annotation of ours has a place already.
+        """
+        return [
+            each
+            for each in self._nominated.get(name, {}).values()
+            if not (each.pod.labels or each.pod.annotations or each.pod.terminating)
+        ]
 
     def _standing(self, name: str) -> NodeStanding:
         """Return the verdict on a node.

@@ -13,6 +13,7 @@ from drumline.controller.nodes.pods import ChargedPod, PodsByRole
 from drumline.kube.views import ConditionView, NodeView, PodView
 from drumline.lifecycle.model.observed import NodeDisruption
 from drumline.lifecycle.model.timestamps import timestamp
+from drumline_api.base import LABEL_QUEUE
 from drumline_api.conditions import DisruptionKind
 from drumline_api.gpupool import GpuPoolSpec
 from drumline_api.objects import builtin
@@ -254,13 +255,40 @@ def test_a_charged_pod_that_hangs_counts_as_staying(nodes: NodeCache, clock: Clo
     assert seen() == (False, "other/theirs on node-0")
 
 
-def test_a_node_that_another_scheduler_keeps_for_a_pod_is_taken_last(nodes: NodeCache) -> None:
+def test_a_pod_that_another_scheduler_is_about_to_bind_counts_on_its_node(
+    nodes: NodeCache, clock: Clock
+) -> None:
+    before = only(nodes).used.gpus
     waits = foreign_pod("waits", node="", nominated_node="node-0")
-    assert only(nodes).suspicion == 0
     nodes.on_pod(None, waits)
-    assert only(nodes).suspicion == 1
-    nodes.on_pod(waits, foreign_pod("waits", node="node-0"))
-    assert only(nodes).suspicion == 0
+    assert (only(nodes).suspicion, only(nodes).used.gpus) == (1, before + 1)
+    # An update does not begin its time again.
+    clock.now += OVERDUE_SECONDS - 1
+    again = structs.replace(waits, resource_version="2")
+    nodes.on_pod(waits, again)
+    assert only(nodes).used.gpus == before + 1
+    clock.now += 1
+    assert (only(nodes).suspicion, only(nodes).used.gpus) == (1, before)
+    nodes.on_pod(again, foreign_pod("waits", node="node-0"))
+    assert (only(nodes).suspicion, only(nodes).used.gpus) == (0, before + 1)
+
+
+def test_a_nominated_pod_that_leaves_counts_no_longer(nodes: NodeCache) -> None:
+    before = only(nodes).used.gpus
+    waits = foreign_pod("waits", node="", nominated_node="node-0")
+    nodes.on_pod(None, waits)
+    leaves = structs.replace(waits, terminating=True)
+    nodes.on_pod(waits, leaves)
+    assert only(nodes).used.gpus == before
+    nodes.on_pod(leaves, None)
+    assert (only(nodes).suspicion, only(nodes).used.gpus) == (0, before)
+
+
+def test_a_nominated_pod_that_we_admitted_counts_where_we_placed_it(nodes: NodeCache) -> None:
+    before = only(nodes).used.gpus
+    waits = foreign_pod("waits", node="", nominated_node="node-0")
+    nodes.on_pod(None, structs.replace(waits, labels={LABEL_QUEUE: "research"}))
+    assert only(nodes).used.gpus == before
 
 
 def test_a_node_whose_gpus_do_not_come_is_set_up_without_an_event(
