@@ -56,7 +56,9 @@ QUEUES: Final = AlertGroup(
         ),
         Alert(
             name="DrumlineCreatesRejected",
-            expression='max by (queue) (drumline_pending_jobs{reason="BackingOff"}) > 0',
+            # A job that is tried again does not back off for a moment.
+            expression="max by (queue)"
+            ' (max_over_time(drumline_pending_jobs{reason="BackingOff"}[5m])) > 0',
             minutes=15,
             severity="warning",
             summary="{{ $value }} jobs of queue {{ $labels.queue }} wait because the API server"

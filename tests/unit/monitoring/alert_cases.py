@@ -167,11 +167,13 @@ CASES: Mapping[str, AlertCase] = {
         silent={'drumline_pending_jobs{queue="nlp",reason="InsufficientGpus"}': "2x20"},
     ),
     "DrumlineCreatesRejected": AlertCase(
-        fires={'drumline_pending_jobs{queue="nlp",reason="BackingOff"}': "2x20"},
+        fires={  # it is tried again after five minutes
+            'drumline_pending_jobs{queue="nlp",reason="BackingOff"}': "2x4 0x2 2x15"
+        },
         at_minutes=16,
         labels={"queue": "nlp"},
         value="2",
-        silent={'drumline_pending_jobs{queue="nlp",reason="BackingOff"}': "0 0 2x10 0x10"},
+        silent={'drumline_pending_jobs{queue="nlp",reason="BackingOff"}': "0 0 2x8 0x12"},
     ),
     "DrumlineQueueDeletedInUse": AlertCase(
         fires={
