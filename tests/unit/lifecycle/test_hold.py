@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from drumline.lifecycle import transitions
+from drumline.lifecycle.model.conditions import condition
 from drumline.lifecycle.model.gang import observed_gang
 from drumline.lifecycle.model.job import Job
-from drumline.lifecycle.model.observed import Observed
+from drumline.lifecycle.model.observed import NodeDisruption, Observed
 from drumline.lifecycle.plan.generation_record import generation_record
-from drumline_api.conditions import DisruptionKind, Phase, Reason
+from drumline_api.conditions import ConditionType, DisruptionKind, Phase, Reason
 from drumline_api.incidents import GpuSeconds
 from drumline_contract import ExitCode, FaultClass, FinalReport, Progress, Remark, RemarkKind
 from tests.builders import (
@@ -29,7 +30,7 @@ from tests.builders import (
     with_status,
 )
 from tests.texts import missing
-from tests.unit.lifecycle.planning import planned
+from tests.unit.lifecycle.planning import decided, planned
 
 SENTENCE = "held until 2023-11-14T22:23:20Z: `drumline shell llama --rank 3` looks into the pod"
 TEMPLATE = {"image": "mine:1", "command": ["train"], "launch": "PerGpu"}
@@ -115,6 +116,47 @@ def test_a_preemption_does_not_wait_for_a_gang_that_is_held(acknowledges_saves: 
     preempted = planned(job, seen, now=T0 + 201).status
     assert preempted is not None
     assert preempted.assignment is None
+
+
+def test_a_hold_is_shown_and_counted_while_a_node_of_the_gang_is_cordoned() -> None:
+    cordon = NodeDisruption(
+        node="node-a", kind=DisruptionKind.MAINTENANCE, source="cordon", certain=False
+    )
+    job = a_held_job()
+    before = replace(held(job, node_disruptions=(cordon,)), remark=None)
+    disrupted = with_status(job, decided(job, before, now=T0 + 50))
+    assert disrupted.status.reason == Reason.NODE_DISRUPTED
+    seen = held(disrupted, node_disruptions=(cordon,), evictable=1)
+    status = planned(disrupted, seen, now=T0 + 100).status
+    assert status is not None
+    assert (status.reason, status.message) == (Reason.HELD, SENTENCE)
+    job = with_status(job, status)
+    assert planned(job, seen, now=T0 + 200).status is None
+    back = planned(job, replace(seen, remark=None), now=T0 + 200).status
+    assert back is not None
+    assert (back.reason, back.message) == (Reason.NODE_DISRUPTED, disrupted.status.message)
+    assert counted(with_status(job, back)) == (100 * job.gpus, 100 * job.gpus)
+
+
+def test_a_hold_is_shown_after_a_disruption_was_withdrawn() -> None:
+    job = a_held_job()
+    status = transitions.disrupted(
+        job,
+        kind=DisruptionKind.PREEMPTION,
+        by="team/urgent",
+        message="team/urgent needs 4 GPUs of this job",
+        deadline=T0 + 400,
+        now=T0 + 50,
+    )
+    text = "team/urgent no longer needs these GPUs"
+    job = with_status(job, status)
+    job = with_status(job, transitions.disruption_withdrawn(job, message=text, now=T0 + 60))
+    assert (job.status.reason, job.status.message) == (Reason.TRAINING, "")
+    withdrawn = condition(job.status, ConditionType.DISRUPTED)
+    assert withdrawn is not None
+    assert (withdrawn.status, withdrawn.reason) == ("False", Reason.WITHDRAWN)
+    assert withdrawn.message == text
+    assert shown(job, now=T0 + 100).status.reason == Reason.HELD
 
 
 @pytest.mark.parametrize(

@@ -225,7 +225,7 @@ def test_who_works_again_before_it_was_asked_to_save_stays() -> None:
     assert job.status.disruption is not None
     works = seen(job, 0.2, rules=SUSPEND, notice=NoticeAnswer(id="of-another"))
     job = after(job, works, now=T0 + 1_490)
-    assert (job.status.disruption, job.status.reason) == (None, Reason.WITHDRAWN)
+    assert (job.status.disruption, job.status.reason) == (None, Reason.TRAINING)
     assert not is_true(job.status, ConditionType.IDLE)
 
 

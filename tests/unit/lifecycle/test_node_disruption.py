@@ -348,7 +348,7 @@ def test_an_announcement_that_is_taken_back_protects_all_members_again() -> None
         assert planned(job, unsure) == JobPlan(actions=(ProtectMembers(evictable=0),))
     status = decided(job, replace(opened, evictable=0))
     assert status.disruption is None
-    assert (status.reason, is_true(status, ConditionType.RUNNING)) == (Reason.WITHDRAWN, True)
+    assert (status.reason, is_true(status, ConditionType.RUNNING)) == (Reason.TRAINING, True)
     assert planned(with_status(job, status), replace(opened, evictable=0)) == JobPlan()
 
 

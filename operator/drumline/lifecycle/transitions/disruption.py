@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from drumline.lifecycle.model.conditions import changed, cleared, with_condition, with_summary
+from drumline.lifecycle.model.conditions import changed, with_condition, with_summary
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.members import pool_nodes
 from drumline.lifecycle.model.timestamps import timestamp
@@ -141,10 +141,13 @@ def disruption_withdrawn(job: Job, *, message: str, now: float) -> TrainingJobSt
         message: text for `kubectl get` and the event.
         now: Unix time in seconds.
     """
-    status = changed(job.status, disruption=None, nominated=None)
-    reason = Reason.WITHDRAWN
-    status = cleared(status, job, ConditionType.DISRUPTED, reason, now=now)
-    return with_summary(status, status.phase or Phase.RUNNING, reason, message)
+    status, kind = changed(job.status, disruption=None, nominated=None), ConditionType.DISRUPTED
+    status = with_condition(status, job, kind, "False", Reason.WITHDRAWN, message, now)
+    phase = status.phase or Phase.RUNNING
+    if phase is Phase.RUNNING:
+        # The condition reports the withdrawal. The summary would still report it days later.
+        return with_summary(status, phase, Reason.TRAINING, "")
+    return with_summary(status, phase, Reason.WITHDRAWN, message)
 
 
 def preempted(job: Job, *, saved: bool, now: float) -> TrainingJobStatus:

@@ -403,7 +403,8 @@ def with_agents_report(
     """Return the status of a running job with its agents' report. Without one it trains.
 
     Args:
-        status: status of the job. Another summary stays, except that a held gang may grow.
+        status: status of the job. Another summary stays, except that a held gang may grow, or be on
+            nodes that go.
         waiting_for: why they wait for the storage of checkpoints. Empty: they do not wait. None: no
             report.
         remark: another remark of the agents.
@@ -411,14 +412,19 @@ def with_agents_report(
     # Only replace a summary that this function wrote, or the plain one of training.
     is_report = status.reason in {Reason.STORAGE_UNAVAILABLE, *_REMARKED.values()}
     held = remark is not None and remark.kind is RemarkKind.HELD
-    is_report = is_report or (held and status.reason == Reason.GROWS)
+    is_report = is_report or (held and status.reason in {Reason.GROWS, Reason.NODE_DISRUPTED})
     if waiting_for is None or not (is_report or status.reason in {Reason.TRAINING, *_SURROUNDINGS}):
         return status
     if waiting_for:
         return with_summary(status, Phase.RUNNING, Reason.STORAGE_UNAVAILABLE, waiting_for)
     if remark is not None:
         return with_summary(status, Phase.RUNNING, _REMARKED[remark.kind], remark.sentence)
-    return with_summary(status, Phase.RUNNING, Reason.TRAINING, "") if is_report else status
+    if not is_report:
+        return status
+    leaves = condition(status, ConditionType.DISRUPTED)
+    if leaves is not None and leaves.status == "True":
+        return with_summary(status, Phase.RUNNING, leaves.reason, leaves.message)
+    return with_summary(status, Phase.RUNNING, Reason.TRAINING, "")
 
 
 def with_checkpoint(
