@@ -97,17 +97,23 @@ class ClientSaves:
         self._ranks: dict[int, _Rank] = {}
         self._parts: CheckpointParts | None = None
         self._request: SaveRequest | None = None
+        self._next: SaveRequest | None = None
+        """The newest request that came after the ranks had agreed to save for an earlier one."""
         self._round: SaveRound | None = None
         self._attempts = 0
         """Number of proposals of this request so far. Each proposal has its own id."""
         self._is_settled = False
 
     def request(self, request: SaveRequest) -> None:
-        """Make the ranks save. The request replaces an earlier one that is not agreed yet."""
+        """Make the ranks save. The request replaces an earlier one that is not agreed yet.
+
+        After an agreement it waits for the answer: it may ask the ranks to leave.
+        """
         if self._request is not None and self._request.id == request.id:
             return
         if self._round is not None and self._round.state is RoundState.AGREED:
-            return  # it is saved in any case
+            self._next = request
+            return
         self._drop_round()
         self._request, self._attempts, self._is_settled = request, 0, False
         if not self.will_ask:
@@ -117,6 +123,8 @@ class ClientSaves:
 
     def withdraw(self, request_id: str) -> None:
         """Drop the request with this id, unless the ranks have agreed."""
+        if self._next is not None and self._next.id == request_id:
+            self._next = None
         if self._request is None or self._request.id != request_id:
             return
         if self._round is None or self._round.state is not RoundState.AGREED:
@@ -248,6 +256,9 @@ class ClientSaves:
     def _end(self, *, step: int | None, path: str = "", error: str = "") -> None:
         request, self._request, self._round = self._request, None, None
         self._answer(SaveAnswer(request=request, step=step, path=path, error=error))
+        later, self._next = self._next, None
+        if later is not None:
+            self.request(later)
 
     def _drop_round(self) -> None:
         if self._round is not None:

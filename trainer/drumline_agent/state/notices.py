@@ -93,11 +93,18 @@ class SaveNotices:
         ]
 
     def record_answer(self, saved: NoticeSaved) -> None:
-        """Record a rank's answer to the active notice. Only the first answer of this pod counts."""
-        if self._active is None or saved.notice != self._active.id:
+        """Record a rank's answer. Only the first answer of this pod counts.
+
+        The answer to the active notice is one to all. A notice that asks to leave may have replaced
+        the active one during its save.
+        """
+        known = self._accepted.get(saved.notice)
+        if known is None or known.answered:
             return
-        self._active = None
-        for accepted in self._accepted.values():
+        answered = [known]
+        if self._active is not None and self._active.id == saved.notice:
+            self._active, answered = None, [*self._accepted.values()]
+        for accepted in answered:
             if not accepted.answered:
                 accepted.answer = NoticeAnswer(
                     id=accepted.notice.id, step=saved.step, digest=saved.digest, error=saved.error

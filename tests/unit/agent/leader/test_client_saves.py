@@ -159,6 +159,30 @@ def test_what_is_agreed_cannot_be_withdrawn() -> None:
     assert len(played.sent) == sent
 
 
+def test_a_notice_that_comes_during_a_save_is_proposed_after_it() -> None:
+    played = two_ranks()
+    played.saves.request(NOTICE)
+    played.accept(0, 1)
+    for name in ("earlier", "preempted"):
+        played.saves.request(SaveRequest(id=name, leave=True))
+    assert played.proposal.id == "spot/1"
+    for rank in (0, 1):
+        played.saves.handle(rank, PartSaved(step=13, path="/p"))
+    assert played.answers == [SaveAnswer(request=NOTICE, step=13, path="/p")]
+    assert (played.proposal.id, played.proposal.leave) == ("preempted/1", True)
+
+
+def test_a_notice_that_is_withdrawn_during_another_save_is_not_proposed() -> None:
+    played = two_ranks()
+    played.saves.request(NOTICE)
+    played.accept(0, 1)
+    played.saves.request(SaveRequest(id="preempted", leave=True))
+    played.saves.withdraw("preempted")
+    for rank in (0, 1):
+        played.saves.handle(rank, PartSaved(step=13, path="/p"))
+    assert played.proposal.id == "spot/1"
+
+
 def test_a_withdrawn_notice_is_proposed_no_more() -> None:
     played = two_ranks()
     played.saves.request(NOTICE)

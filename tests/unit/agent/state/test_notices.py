@@ -58,6 +58,19 @@ def test_a_notice_to_leave_asks_for_more() -> None:
     assert pod.board.notice == NoticeAnswer(id="again", step=7, digest="d")
 
 
+async def test_a_save_for_an_earlier_notice_is_an_answer_to_that_one() -> None:
+    pod = Pod()
+    pod.take("drain")
+    pod.take("preempted", leave=True)
+    pod.saved("drain")
+    assert await pod.notices.wait_for_answer("drain") == NoticeAnswer(
+        id="drain", step=7, digest="d"
+    )
+    assert [notice.id for notice in pod.notices.unanswered] == ["preempted"]
+    pod.take("preempted", withdraw=True)
+    assert pod.sent[-1] == "forget preempted"
+
+
 def test_what_a_pod_asks_for_itself_is_not_shown() -> None:
     pod = Pod()
     pod.take(f"{POD_NOTICE_PREFIX}uid")
