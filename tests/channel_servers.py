@@ -96,6 +96,7 @@ class MailServer:
 
     port: int
     refusals: dict[str, int] = field(default_factory=dict[str, int])
+    farewell: str = "221 bye"
     received: queue.SimpleQueue[Received] = field(default_factory=queue.SimpleQueue[Received])
 
     def next(self) -> Received:
@@ -113,7 +114,7 @@ class _MailSession(socketserver.StreamRequestHandler):
         while line := self.rfile.readline().decode().strip():
             verb = line.split()[0].upper()
             if verb == "QUIT":
-                self._say("221 bye")
+                self._say(self.mailbox.farewell)
                 return
             self._obey(verb, line)
 

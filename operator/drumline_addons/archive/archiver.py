@@ -15,7 +15,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta
+from datetime import date, datetime
 from typing import Final
 
 from drumline.kube.codec import Undecodable
@@ -101,7 +101,7 @@ class Archiver:
         self._store = store
         self._read_events = read_events
         self._read_logs = read_logs
-        self._keep = timedelta(days=keep_days)
+        self._keep_days = keep_days
         self._covers = covers
         self._metrics = metrics
         self._clock = clock
@@ -369,7 +369,8 @@ class Archiver:
             log.info("archive_pruned", files=len(old), before=oldest.isoformat())
 
     def _oldest_day(self) -> date:
-        return day_of(self._clock()) - self._keep
+        # Days before the first of the calendar mean that nothing is too old.
+        return date.fromordinal(max(1, day_of(self._clock()).toordinal() - self._keep_days))
 
     def _is_too_old(self, ended_at: float | None) -> bool:
         return ended_at is not None and day_of(ended_at) < self._oldest_day()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import smtplib
 import ssl
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from email.message import EmailMessage
 
@@ -58,18 +59,26 @@ class MailSender:
         except smtplib.SMTPResponseException as error:
             code, is_final = error.smtp_code, error.smtp_code >= 500
             raise DeliveryError(f"SMTP status {code}", is_final=is_final) from None
-        except (smtplib.SMTPException, OSError) as error:
+        # Python encodes a host name before it resolves it: an invalid name is a UnicodeError.
+        except (smtplib.SMTPException, OSError, UnicodeError) as error:
             raise DeliveryError(f"no answer: {type(error).__name__}") from None
 
     def _hand_over(self, mail: EmailMessage) -> None:
         trust = trusted(self.secrets, self.channel.ca_from)
-        with self._connected(trust) as server:
+        with closing(self._connected(trust)) as server:
             if self.channel.security == "starttls":
                 server.starttls(context=trust)
             user, password = self.channel.username_from, self.channel.password_from
             if user is not None and password is not None:
-                server.login(self.secrets.read(user), self.secrets.read(password))
+                words = [self.secrets.read(key) for key in (user, password)]
+                # smtplib encodes both as ASCII.
+                if not all(map(str.isascii, words)):
+                    raise DeliveryError("user name and password must be ASCII")
+                server.login(*words)
             server.send_message(mail)
+            # The mail is accepted. An error of QUIT must not send it again.
+            with suppress(smtplib.SMTPException, OSError):
+                server.quit()
 
     def _connected(self, trust: ssl.SSLContext) -> smtplib.SMTP:
         host, port = self.channel.host, self.channel.port

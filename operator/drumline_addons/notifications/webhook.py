@@ -99,8 +99,10 @@ def trusted(secrets: SecretFiles, authorities: SecretKey | None) -> ssl.SSLConte
     """
     if authorities is None:
         return ssl.create_default_context()
+    # Comments between the certificates may have other characters, which ssl does not take.
+    pem = secrets.read(authorities).encode("ascii", "replace").decode()
     try:
-        return ssl.create_default_context(cadata=secrets.read(authorities))
+        return ssl.create_default_context(cadata=pem)
     except ssl.SSLError:
         raise DeliveryError(f"Secret {authorities.secret!r} contains no PEM certificates") from None
 

@@ -27,7 +27,8 @@ from tests.unit.addons.notifications.jobs import a_change
 from tools.cluster.certificates import new_authority
 
 MESSAGE = PendingMessage(change=a_change(reason="Hang"), channel="any")
-WORDS = "correct horse"
+WORDS, MORE_WORDS = "correct horse", "tökéletes ló"
+LOGIN = (("username", "user"), ("password", "password"))
 
 
 @pytest.fixture
@@ -192,3 +193,53 @@ async def test_a_recipient_that_is_refused(secrets: SecretFiles, code: int, is_f
         with pytest.raises(DeliveryError, match="no recipients") as caught:
             await sender.send(MESSAGE)
         assert caught.value.is_final
+
+
+async def test_a_mail_that_was_taken_is_not_sent_again_for_a_refused_farewell(
+    secrets: SecretFiles,
+) -> None:
+    with mail_server() as server:
+        server.farewell = "421 too late"
+        channel = MailChannel(
+            host="127.0.0.1",
+            port=server.port,
+            security="none",
+            sender="drumline@example.com",
+            recipients=["nlp@example.com"],
+        )
+        await MailSender(channel=channel, secrets=secrets, cluster="").send(MESSAGE)
+        assert server.next().recipients == ("nlp@example.com",)
+
+
+@pytest.mark.parametrize("host", ["smtp..example.com", f"{'s' * 64}.example.com"])
+async def test_a_host_that_is_no_name_ends_one_attempt_and_not_the_notifier(
+    secrets: SecretFiles, host: str
+) -> None:
+    channel = MailChannel(host=host, sender="drumline@example.com", recipients=["a@example.com"])
+    with pytest.raises(DeliveryError, match="no answer"):
+        await MailSender(channel=channel, secrets=secrets, cluster="").send(MESSAGE)
+
+
+async def test_authorities_with_comments_and_a_password_in_other_alphabets(
+    secrets: SecretFiles,
+) -> None:
+    """Bundles of public authorities have names with accents in their comments."""
+    authority = new_authority()
+    bundle = f"# Issuer: Főtanúsítvány\n{authority.pem.decode()}"
+    write_secret(secrets.folder, "any", user="ada", password=MORE_WORDS, ca=bundle)
+    with mail_server(tls=server_tls(authority, secrets.folder)) as server:
+        settings = {
+            "host": "127.0.0.1",
+            "port": server.port,
+            "sender": "drumline@example.com",
+            "recipients": ["nlp@example.com"],
+            "caFrom": {"secret": "any", "key": "ca"},
+        }
+        channel = MailChannel.model_validate(settings)
+        await MailSender(channel=channel, secrets=secrets, cluster="").send(MESSAGE)
+        assert server.next().in_tls
+        login = {f"{name}From": {"secret": "any", "key": key} for name, key in LOGIN}
+        channel = MailChannel.model_validate({**settings, **login})
+        with pytest.raises(DeliveryError, match="must be ASCII"):
+            await MailSender(channel=channel, secrets=secrets, cluster="").send(MESSAGE)
+        assert server.received.empty()
