@@ -11,6 +11,7 @@ several projections in one tensor (Phi-3, GPT-2) there is no adapter for each: t
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -22,7 +23,7 @@ from torch import Tensor
 from drumline_contract.buckets.hub import HubPlace
 from drumline_contract.buckets.path import AnyPath, make_folder
 from drumline_contract.config import ConfigError, Family, LoraConfig, ModelConfig
-from drumline_contract.shapes.hugging_face import HuggingFaceError, read_json
+from drumline_contract.shapes.hugging_face import LANGUAGE_MODULE, HuggingFaceError, read_json
 from drumline_trainer.adapters import peft_experts
 from drumline_trainer.adapters.lora import A, B
 from drumline_trainer.models.hugging_face import projection_names
@@ -114,7 +115,7 @@ def write_peft(
         f"{_PREFIX}{name}": tensor.to(dtype).contiguous()
         for name, tensor in peft_experts.to_theirs(experts, model)
     }
-    targets: set[str] = set()
+    layers: set[str] = set()
     for ours, tensor in adapters.items():
         if ours in experts:
             continue
@@ -126,8 +127,7 @@ def write_peft(
                 f"{layer}: its base keeps it in one tensor with others, and has no adapter for it"
                 " alone; export the merged weights, without --adapter"
             )
-        # peft matches `target_modules` by the last part of a name.
-        targets.add(theirs.rpartition(".")[2])
+        layers.add(theirs)
         tensors[f"{_PREFIX}{theirs}.{_PARTS[part]}.weight"] = tensor.to(dtype).contiguous()
     # Phase 2: files. The configuration comes last: a folder without it is not an adapter for peft.
     make_folder(folder)
@@ -138,13 +138,24 @@ def write_peft(
         {
             **_settings(lora),
             **_base_names(base, hub_base),
-            "target_modules": sorted(targets),
+            "target_modules": _target_modules(layers),
             "target_parameters": peft_experts.target_parameters(list(experts)) or None,
             # `_PLAIN` writes every switch explicitly, so that a later default of peft cannot change
             # the adapters.
             **_PLAIN,
         },
     )
+
+
+def _target_modules(layers: Collection[str]) -> list[str] | str:
+    """Return the last parts of names, by which peft finds layers, or a pattern of whole names.
+
+    A vision tower has layers of the same last parts as the language model.
+    """
+    last = sorted({layer.rpartition(".")[2] for layer in layers})
+    if layers and all(layer.startswith(LANGUAGE_MODULE) for layer in layers):
+        return rf"{re.escape(LANGUAGE_MODULE)}.*\.({'|'.join(last)})"
+    return last
 
 
 def _base_names(base: AnyPath, hub_base: HubPlace | None) -> dict[str, Any]:

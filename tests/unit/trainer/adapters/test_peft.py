@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from drumline_contract.config import ConfigError, LoraConfig, ModelConfig, TrainerConfig
+from drumline_contract.config.variants import Activation, NormPlacement
+from drumline_contract.shapes.hugging_face import read_config, to_ours, to_theirs
 from drumline_trainer.adapters.base import initialize_frozen_and_adapters
 from drumline_trainer.adapters.peft import CONFIG_FILE, WEIGHTS_FILE, read_peft, write_peft
 from drumline_trainer.models.hugging_face import HuggingFaceError, export_hugging_face
@@ -19,6 +22,13 @@ from drumline_trainer.sharding.slices import TensorSlice
 
 MODEL = ModelConfig(layers=2, hidden_size=8, heads=2, kv_heads=1, ffn_size=16, vocab_size=256)
 LORA = LoraConfig(rank=3, alpha=6.0, targets="query,down")
+GEMMA = replace(
+    MODEL,
+    query_key_norm=True,
+    norm_placement=NormPlacement.AROUND,
+    activation=Activation.GELU_TANH,
+    scaled_embedding=True,
+)
 FEATURES = {"attention.query": (8, 8), "feed_forward.down": (8, 16)}
 """Outputs and inputs."""
 
@@ -59,6 +69,24 @@ def test_names_and_settings_are_those_of_peft(base: Path, tmp_path: Path) -> Non
     name = "base_model.model.model.layers.1.self_attn.q_proj.lora_A.weight"
     assert torch.equal(tensors[name], adapters()["layers.1.attention.query.lora_a"])
     assert (folder / "tokenizer.json").exists()
+
+
+def test_layers_inside_of_a_multimodal_model_have_the_names_of_its_module(tmp_path: Path) -> None:
+    """Else peft finds no layer for an adapter and warns only, and adapts the vision tower."""
+    inside = to_theirs(GEMMA, dtype="float32")
+    outer = {"model_type": "gemma3", "text_config": inside, "vision_config": {}}
+    (tmp_path / "config.json").write_text(json.dumps(outer))
+    model = to_ours(read_config(tmp_path))
+    write_peft(
+        adapters(), tmp_path / "out", lora=LORA, model=model, base=tmp_path, dtype=torch.float32
+    )
+    settings = json.loads((tmp_path / "out" / CONFIG_FILE).read_text())
+    layer = "model.language_model.layers.1.self_attn.q_proj"
+    assert f"base_model.model.{layer}.lora_A.weight" in load_file(tmp_path / "out" / WEIGHTS_FILE)
+    assert re.fullmatch(settings["target_modules"], layer)
+    assert not re.fullmatch(settings["target_modules"], layer.replace("language_model", "vision"))
+    stored = read_peft(tmp_path / "out", model=model, base=tmp_path)
+    assert stored.tensors.keys() == adapters().keys()
 
 
 def test_what_was_written_is_read_again(base: Path, tmp_path: Path) -> None:

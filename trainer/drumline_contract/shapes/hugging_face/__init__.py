@@ -11,9 +11,12 @@ multimodal one. `vision` has models of images and the scaling of their pixels.
 
 from drumline_contract.shapes.hugging_face.folder import (
     CONFIG_FILE,
+    LANGUAGE_MODULE,
     LanguageNames,
     from_hub,
+    is_multimodal,
     model_folder,
+    module_name,
     read_config,
     read_json,
     unreadable,
@@ -39,6 +42,7 @@ from drumline_contract.shapes.hugging_face.vision import (
 __all__ = [
     "CONFIG_FILE",
     "IMAGE_PROCESSOR_FILE",
+    "LANGUAGE_MODULE",
     "HuggingFaceError",
     "Kind",
     "LanguageNames",
@@ -49,9 +53,11 @@ __all__ = [
     "from_hub",
     "has_no_classifier",
     "image_processor",
+    "is_multimodal",
     "kind_of",
     "kind_of_file",
     "model_folder",
+    "module_name",
     "read_config",
     "read_json",
     "to_ours",

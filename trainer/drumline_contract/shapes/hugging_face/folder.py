@@ -49,6 +49,8 @@ _UNPACKED: Final = ("fp8", "mxfp4")
 """Ways of packing that `models.hugging_face` unpacks for a module of transformers."""
 _OF_BOTH: Final = ("bos_token_id", "eos_token_id", "pad_token_id", PACKING)
 _EARLIER, _LATER = "language_model.", "model.language_model."
+LANGUAGE_MODULE: Final = _LATER
+"""Path of the language model's layers in the module of a multimodal model."""
 _VISION: Final = tuple(
     f"{before}{part}."
     for before in ("", "model.")
@@ -73,6 +75,20 @@ def language_part(raw: Raw) -> dict[str, Any]:
     values.pop("architectures", None)  # of the checkpoint that it was begun from
     # Tokens and packing are properties of the whole folder.
     return values | {key: raw[key] for key in _OF_BOTH if key in raw}
+
+
+def is_multimodal(folder: AnyPath) -> bool:
+    """Return whether a folder's language model lies in a larger one. Raises as `read_json`."""
+    return _config_of(folder).get("model_type") in _OUTER
+
+
+def module_name(tensor: str, *, multimodal: bool) -> str:
+    """Return the module in transformers that holds a tensor of the text model, by both paths.
+
+    transformers loads the whole of a multimodal model, also where only text is generated.
+    """
+    name = tensor.removesuffix(".weight")
+    return LANGUAGE_MODULE + name.removeprefix("model.") if multimodal else name
 
 
 class LanguageNames:

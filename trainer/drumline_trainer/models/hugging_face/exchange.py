@@ -30,8 +30,10 @@ from drumline_contract.shapes.hugging_face import (
     fitted,
     has_no_classifier,
     image_processor,
+    is_multimodal,
     kind_of,
     kind_of_file,
+    module_name,
     read_config,
     read_json,
     to_ours,
@@ -432,14 +434,15 @@ def _apart(tensor: Tensor, entry: Theirs) -> tuple[Tensor, ...]:
 
 
 def projection_names(folder: AnyPath, config: ModelConfig) -> dict[str, str]:
-    """Map our linear layers that are tensors of their own there to their names, without `.weight`.
+    """Map our linear layers that are modules of their own in transformers to their names there.
 
     Raises:
         HuggingFaceError: as `import_hugging_face`.
     """
     names = kind_of_file(read_config(folder)).names
+    outer = is_multimodal(folder)
     return {
-        entry.ours[0].removesuffix(".weight"): entry.name.removesuffix(".weight")
+        entry.ours[0].removesuffix(".weight"): module_name(entry.name, multimodal=outer)
         for entry in their_tensors(config, names)
         if entry.is_linear_layer
     }
