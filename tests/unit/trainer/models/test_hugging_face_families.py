@@ -22,7 +22,13 @@ from drumline_contract.config import ModelConfig
 from drumline_contract.config.rope import RopeScaling, RopeScalingKind
 from drumline_contract.config.variants import NormPlacement
 from drumline_contract.shapes.flops import weights
-from drumline_contract.shapes.hugging_face import HuggingFaceError, kind_of, read_json, to_ours
+from drumline_contract.shapes.hugging_face import (
+    HuggingFaceError,
+    kind_of,
+    read_json,
+    to_ours,
+    to_theirs,
+)
 from drumline_trainer.models.build import build_on_meta
 from drumline_trainer.models.hugging_face import (
     export_hugging_face,
@@ -529,6 +535,13 @@ def test_phi_of_a_small_vocabulary_is_loaded_without_a_folder_to_follow(tmp_path
     theirs = AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32)
     assert theirs.config.model_type == "phi3"
     assert (ours(TOKENS_BS) - theirs(TOKENS_BS).logits).abs().max() <= 1e-4
+
+
+def test_a_base_beside_the_section_that_overrides_it_is_not_written() -> None:
+    """transformers reads `rope_scaling`, which is written, with the base beside it."""
+    raw = {"model_type": "llama", **SIZES, "rope_theta": 10.0, "rope_parameters": YARN}
+    written = to_theirs(to_ours(raw), dtype="float32", like=raw)
+    assert AutoConfig.for_model(**written).rope_parameters["rope_theta"] == YARN["rope_theta"]
 
 
 def test_phi_trained_on_longer_sequences_keeps_its_magnitude(tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ _FP8_BLOCK = [128, 128]
 """The blocks of fp8 in which DeepSeek-V3 is published, and which `models.hugging_face` unpacks."""
 _NO_TOKENS = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
 """Said, as some types are otherwise given a token: Phi-3 one that a small vocabulary has not."""
+_ROPE_BASES = ("rope_theta", "rope_local_base_freq")
 _MAX_SHOWN = 60
 
 
@@ -106,8 +107,11 @@ def to_theirs(config: ModelConfig, *, dtype: str, like: Raw | None = None) -> di
         except HuggingFaceError:
             same = False
         longest, rope = values.get("max_position_embeddings"), values.get("rope_scaling")
+        bases = {key: values[key] for key in _ROPE_BASES if key in values}
         # A changed model keeps only notes that are valid for any model.
         values |= like if same else _without_effect(like, kind)
+        # Bases of the original may be overridden by its section, and not by the one written here.
+        values |= bases
         there = values.get("max_position_embeddings")
         # Never promise a shorter limit than the model or the original has.
         if isinstance(longest, int) and isinstance(there, int):
