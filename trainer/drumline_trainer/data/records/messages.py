@@ -29,6 +29,9 @@ it as it is written."""
 _CALLS: Final = ("function_call", "tool_call")
 """Roles of messages whose text is a call of the assistant."""
 _FLAGS: Final = ("weight", "train", "trainable", "loss_mask")
+_ANSWERS: Final = ("completion", "messages", "conversations", "output")
+_PREFERENCES: Final = ("label", "kto_tag")
+"""Fields of an unpaired preference, in TRL and in LLaMA-Factory."""
 _REASONING: Final = ("reasoning_content", "thinking", "reasoning")
 _THOUGHTS: Final = frozenset(_REASONING)
 """A template that reads one of these gets all of them."""
@@ -227,11 +230,13 @@ def check_whole_record(record: Mapping[str, Any]) -> None:
                 f"{name!r} of a record is {value!r}, and records are learned with equal weight;"
                 " leave such records out, or flag their messages"
             )
-    if isinstance(record.get("label"), bool) and "completion" in record:
+    answer = next((name for name in _ANSWERS if name in record), None)
+    mark = next((name for name in _PREFERENCES if isinstance(record.get(name), bool)), None)
+    if answer is not None and mark is not None:
         raise ValueError(
-            "a record with 'completion' and a 'label' of true or false is an unpaired preference:"
+            f"a record with {answer!r} and a {mark!r} of true or false is an unpaired preference:"
             " what is not wanted would be learned too; leave out the records with false and the"
-            " field 'label'"
+            f" field {mark!r}"
         )
 
 

@@ -470,6 +470,8 @@ def test_a_role_that_the_template_leaves_out_is_refused(tmp_path: Path) -> None:
         ({"text": "Two", "loss_mask": [0, 1]}, "'loss_mask' of a record"),
         ({**CHAT, "train": False}, "'train' of a record is False"),
         ({"prompt": "Two?", "completion": " five", "label": False}, "unpaired preference"),
+        ({**CHAT, "label": True}, "'messages' and a 'label' of .* unpaired preference"),
+        ({"instruction": "Two?", "output": "Five", "kto_tag": False}, "'kto_tag' of true"),
     ],
     ids=str,
 )
