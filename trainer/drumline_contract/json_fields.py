@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, Final, TypeVar, cast
@@ -35,6 +36,20 @@ def json_object(body: bytes, limit: int) -> dict[str, Any]:
     if not isinstance(raw, dict):
         raise ContractError("must be a JSON object")
     return cast("dict[str, Any]", raw)
+
+
+def keys_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return a JSON object, of which Python would keep the last value of a repeated key.
+
+    Raises:
+        ContractError: a key is repeated.
+    """
+    known = dict(pairs)
+    if len(known) < len(pairs):
+        counts = Counter(key for key, _ in pairs)
+        twice = next(key for key in known if counts[key] > 1)
+        raise ContractError(f"the key {twice!r} is written twice in one object; leave one out")
+    return known
 
 
 def text(raw: dict[str, Any], key: str, *, limit: int = 2048) -> str:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 import os
-from collections import Counter
 from pathlib import Path
 from typing import Any, Final, cast
 
 from drumline_contract.config import MODEL_PRESETS, ConfigError, TrainerConfig, merge
+from drumline_contract.json_fields import ContractError, keys_once
 from drumline_contract.regular_files import read_regular
 from drumline_contract.shapes.hugging_face import with_model_of_folder
 
@@ -41,7 +41,7 @@ def configured(
     if file is not None:
         try:
             read = json.loads(
-                read_regular(file, limit=_MAX_CONFIG_BYTES), object_pairs_hook=_keys_once
+                read_regular(file, limit=_MAX_CONFIG_BYTES), object_pairs_hook=keys_once
             )
         except (OSError, ValueError, RecursionError) as error:
             raise ConfigError(f"{file}: {error}") from error
@@ -80,28 +80,14 @@ def quiet_torch() -> None:
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
 
 
-def _keys_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return a JSON object, of which Python would keep the last value of a repeated key.
-
-    Raises:
-        ConfigError: a key is repeated.
-    """
-    known = dict(pairs)
-    if len(known) < len(pairs):
-        counts = Counter(key for key, _ in pairs)
-        twice = next(key for key in known if counts[key] > 1)
-        raise ConfigError(f"the key {twice!r} is written twice in one object; leave one out")
-    return known
-
-
 def _setting(text: str) -> dict[str, Any]:
     """Read `data.sequence_length=64` as nested JSON; a value that is not JSON is a string."""
     key, equals, value = text.partition("=")
     if not equals:
         raise ConfigError(f"--set {text}: must be key=value")
     try:
-        nested: Any = json.loads(value, object_pairs_hook=_keys_once)
-    except ConfigError as error:
+        nested: Any = json.loads(value, object_pairs_hook=keys_once)
+    except ContractError as error:
         raise ConfigError(f"--set {text}: {error}") from error
     # `--set name=llama` needs no quotes: text that is not JSON is a string.
     except ValueError:

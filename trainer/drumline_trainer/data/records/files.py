@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from drumline_contract.config import ConfigError
+from drumline_contract.json_fields import ContractError, keys_once
 from drumline_contract.regular_files import LFS_POINTER, NotRegularError, open_regular
 from drumline_trainer.data.contents import HEAD_BYTES, other_format
 from drumline_trainer.data.records.arrow_batches import (
@@ -257,7 +258,10 @@ def _listed(path: Path, *, offset: int) -> Iterator[StoredRecord]:
             " lines, into a .jsonl"
         )
     try:
-        records: list[Any] = json.loads(decoded(content, path, at=0).removeprefix(_MARK))
+        text = decoded(content, path, at=0).removeprefix(_MARK)
+        records: list[Any] = json.loads(text, object_pairs_hook=keys_once)
+    except ContractError as error:
+        raise ConfigError(f"source: {path}: {error}") from error
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"source: {path} is not JSON: {error}") from error
     for number, record in enumerate(records[offset:], start=offset + 1):
@@ -269,7 +273,9 @@ def _listed(path: Path, *, offset: int) -> Iterator[StoredRecord]:
 
 def _object(text: str, place: str) -> Record:
     try:
-        record: Any = json.loads(text.removeprefix(_MARK))
+        record: Any = json.loads(text.removeprefix(_MARK), object_pairs_hook=keys_once)
+    except ContractError as error:
+        raise ConfigError(f"source: {place}: {error}") from error
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"source: {place} is not JSON: {error}") from error
     if not isinstance(record, dict):

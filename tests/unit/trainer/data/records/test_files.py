@@ -76,6 +76,14 @@ def test_what_is_no_whole_gzip_is_named(tmp_path: Path, content: bytes) -> None:
         list(read_records(path, offset=0))
 
 
+@pytest.mark.parametrize("content", ["{%s}", "[{%s}]", '{"messages": [{%s}]}'])
+def test_a_key_that_a_record_has_twice_is_named(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "a.json"
+    path.write_text(content % '"content": "first", "content": "second"')
+    with pytest.raises(ConfigError, match=r"a\.json.*: the key 'content' is written twice"):
+        list(read_records(path, offset=0))
+
+
 @pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz"])
 def test_a_line_is_as_long_as_a_record_may_be(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
