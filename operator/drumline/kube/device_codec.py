@@ -1,11 +1,12 @@
 """Decode the API server's JSON to views of resource.k8s.io/v1, as `codec` does for other kinds.
 
-It reads only what decides about whole devices of a single node. It does not read counters that
-devices share, attributes except `type`, and partial consumption of a device.
+It reads only what decides about whole devices of a single node. It does not read attributes except
+`type` and `id`, and partial consumption of a device.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 import msgspec
@@ -13,12 +14,14 @@ import msgspec
 from drumline.kube.codec import Undecodable, decoded
 from drumline.kube.device_views import (
     ChannelRequest,
+    Counters,
     DeviceName,
     DeviceSliceView,
     DeviceTaintRuleView,
     DeviceView,
     ResourceClaimView,
 )
+from drumline.kube.quantity import thousandths
 from drumline.kube.readable_parts import readable_parts
 from drumline_api.objects import builtin
 from drumline_api.objects.base import Metadata, ObjectPart
@@ -38,8 +41,18 @@ class _DeviceAttribute(ObjectPart, frozen=True):
     int_: int | None = msgspec.field(default=None, name="int")
 
 
+class _Counter(ObjectPart, frozen=True):
+    value: str | int | float
+
+
+class _CounterSet(ObjectPart, frozen=True):
+    name: str
+    counters: dict[str, _Counter] | None = None
+
+
 class _CounterConsumption(ObjectPart, frozen=True):
-    counter_set: str = ""
+    counter_set: str
+    counters: dict[str, _Counter] | None = None
 
 
 class _Device(builtin.Device, frozen=True):
@@ -47,6 +60,7 @@ class _Device(builtin.Device, frozen=True):
     attributes: dict[str, _DeviceAttribute] | None = None
     taints: list[builtin.Taint] | None = None
     allow_multiple_allocations: bool | None = None
+    binding_conditions: list[str] | None = None
 
 
 class _Pool(ObjectPart, frozen=True):
@@ -60,6 +74,7 @@ class _Pool(ObjectPart, frozen=True):
 class _WireSliceSpec(builtin.ResourceSliceSpec, frozen=True, kw_only=True):
     pool: _Pool
     devices: tuple[_Device, ...] | None = None
+    shared_counters: list[_CounterSet] | None = None
 
 
 class _WireSlice(builtin.ResourceSlice, frozen=True):
@@ -160,6 +175,11 @@ def device_slice(raw: bytes | msgspec.Raw) -> DeviceSliceView:
     """
     document = decoded(_slice_decoder, raw)
     metadata, spec = document.metadata, document.spec
+    try:
+        devices = tuple(map(_device_view, spec.devices or ()))
+        counters = _counters((each.name, each.counters) for each in spec.shared_counters or ())
+    except ValueError as error:  # the amount of a counter
+        raise Undecodable(str(error)) from error
     return DeviceSliceView(
         name=metadata.name,
         uid=metadata.uid,
@@ -169,7 +189,8 @@ def device_slice(raw: bytes | msgspec.Raw) -> DeviceSliceView:
         generation=spec.pool.generation,
         slices=spec.pool.resource_slice_count,
         node_name=spec.node_name or "",
-        devices=tuple(map(_device_view, spec.devices or ())),
+        devices=devices,
+        counters=counters,
     )
 
 
@@ -273,5 +294,16 @@ def _device_view(device: _Device) -> DeviceView:
         number=-1 if number is None or number.int_ is None else number.int_,
         is_shared=bool(device.allow_multiple_allocations),
         taints=tuple(device.taints or ()),
-        counter_sets=tuple(each.counter_set for each in device.consumes_counters or ()),
+        consumes=_counters(
+            (each.counter_set, each.counters) for each in device.consumes_counters or ()
+        ),
+        is_attached_later=bool(device.binding_conditions),
+    )
+
+
+def _counters(sets: Iterable[tuple[str, dict[str, _Counter] | None]]) -> Counters:
+    return tuple(
+        (name, counter, thousandths(str(each.value)))
+        for name, counters in sets
+        for counter, each in (counters or {}).items()
     )

@@ -17,6 +17,10 @@ class DeviceName(NamedTuple):
     device: str
 
 
+Counters = tuple[tuple[str, str, int], ...]
+"""Amounts of the counters of a pool of devices, by counter set and name, in thousandths."""
+
+
 class DeviceView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One device of a slice.
 
@@ -26,8 +30,9 @@ class DeviceView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         number: Its attribute `id`, -1 where it has none.
         is_shared: Whether several claims may have it at once.
         taints: What a claim must tolerate.
-        counter_sets: Sets of counters that it consumes. A whole device and its parts have a set in
-            common.
+        consumes: Counters that it takes. A whole device and its parts take from the same ones.
+        is_attached_later: Whether it exists only some time after it was allocated
+            (`bindingConditions`).
     """
 
     name: str
@@ -35,7 +40,8 @@ class DeviceView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     number: int = -1
     is_shared: bool = False
     taints: tuple[builtin.Taint, ...] = ()
-    counter_sets: tuple[str, ...] = ()
+    consumes: Counters = ()
+    is_attached_later: bool = False
 
 
 class DeviceSliceView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -48,6 +54,7 @@ class DeviceSliceView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         slices: How many slices the pool has in this generation.
         node_name: The only node that has the devices; empty: several may reach them.
         devices: The devices.
+        counters: The counters of the pool that this slice lists.
     """
 
     name: str
@@ -61,6 +68,7 @@ class DeviceSliceView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     slices: int = 1
     node_name: str = ""
     devices: tuple[DeviceView, ...] = ()
+    counters: Counters = ()
 
 
 class DeviceTaintRuleView(msgspec.Struct, frozen=True, kw_only=True, gc=False):

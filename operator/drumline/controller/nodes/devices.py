@@ -2,7 +2,9 @@
 
 A node's usable devices of a driver are whole devices in complete pools of the newest generation.
 They are not tainted, by the driver or by an administrator's DeviceTaintRule. They are not held by a
-claim that somebody else allocated, and no part of them is (KEP-4815).
+claim that somebody else allocated, and the counters of their pool have room for them: a partition
+takes from the same counters as its device (KEP-4815). A device with `bindingConditions` is not
+usable: the pods would start before it is attached (KEP-5007).
 
 Claims of extended resources (KEP-5004) belong to pods that request the resource, so the pods'
 requests already count them. Any claim can pretend to be one. So at most as many devices of a pod's
@@ -15,8 +17,8 @@ claims count as requested as the pod requests. The others count as held by someb
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
+from itertools import chain
 from typing import NamedTuple
 
 import msgspec
@@ -38,6 +40,12 @@ _WHOLE = frozenset({"", "gpu"})
 _HARD = frozenset({"NoSchedule", "NoExecute"})
 
 
+_Source = tuple[str, str]
+"""Driver and name of a pool of devices."""
+_Left = dict[tuple[str, str, str, str], int]
+"""Amount that is left of each counter, by driver, pool, set and name."""
+
+
 class _Published(NamedTuple):
     """A device, its published attributes, and the taints of its driver and of rules."""
 
@@ -52,8 +60,10 @@ class DeviceCache:
     def __init__(self) -> None:
         self._slices: dict[str, dict[str, DeviceSliceView]] = {}
         """Keyed by node and name of the slice."""
-        self._nodes: dict[tuple[str, str], set[str]] = {}
+        self._nodes: dict[_Source, set[str]] = {}
         """Nodes that have devices of a driver and pool."""
+        self._pools: dict[_Source, tuple[DeviceSliceView, ...]] = {}
+        """Slices of pools, of all nodes, until one changes. Empty: the pool cannot be used."""
         self._taint_rules: dict[str, DeviceTaintRuleView] = {}
         self._claims: dict[Key, ResourceClaimView] = {}
         self._holders: dict[DeviceName, ResourceClaimView] = {}
@@ -64,14 +74,26 @@ class DeviceCache:
 
     def on_slice(self, old: DeviceSliceView | None, new: DeviceSliceView | None) -> set[str]:
         """Process an event of a ResourceSlice. Return the nodes whose devices it concerns."""
+        views = [view for view in (old, new) if view is not None]
+        before = {source: self._shared_by(source) for source in set(map(_source_of, views))}
         # A slice may move to another node with an update.
-        for view in (old, new):
-            if view is not None:
-                self._remove_slice(view)
+        for view in views:
+            self._remove_slice(view)
         if new is not None:
             self._slices.setdefault(new.node_name, {})[new.name] = new
-            self._nodes.setdefault((new.driver, new.pool), set()).add(new.node_name)
-        return {view.node_name for view in (old, new) if view is not None and view.node_name}
+            self._nodes.setdefault(_source_of(new), set()).add(new.node_name)
+        names = {view.node_name for view in views}
+        for source, shared in before.items():
+            self._pools.pop(source, None)
+            # The first or last slice of a pool decides about the devices in its other slices.
+            if self._shared_by(source) != shared:
+                names |= self._nodes.get(source, set())
+        return names - {""}
+
+    def _shared_by(self, source: _Source) -> object:
+        """Return what a slice tells about the devices in other slices of its pool."""
+        pool = self._pool(source)
+        return [each.counters for each in pool if each.counters], pool[:1] and pool[0].generation
 
     def _remove_slice(self, view: DeviceSliceView) -> None:
         """Forget a slice, and the names that only it has. Autoscalers name each node anew."""
@@ -79,8 +101,8 @@ class DeviceCache:
         slices.pop(view.name, None)
         if not slices:
             self._slices.pop(view.node_name, None)
-        source = view.driver, view.pool
-        if not any((each.driver, each.pool) == source for each in slices.values()):
+        source = _source_of(view)
+        if not any(_source_of(each) == source for each in slices.values()):
             nodes = self._nodes.get(source, set())
             nodes.discard(view.node_name)
             if not nodes:
@@ -155,12 +177,13 @@ class DeviceCache:
                 bound yet may be missing.
         """
         # Each pod is credited with as many devices as it requests, not more (see the module).
-        left, divided = dict(requests), self._divided(node)
+        left, counters = dict(requests), self._left(node)
+        assumed = self._assumed_names()
         usable = 0
         for device in self._untainted(node, driver=driver):
-            holder = self._holders.get(device)
+            holder = self._holders.get(device.name)
             if holder is None:
-                usable += device not in divided
+                usable += device.name in assumed or _takes(device, counters)
             elif holder.is_extended and holder.owner_uid in left:
                 usable += left[holder.owner_uid] > 0
                 left[holder.owner_uid] -= 1
@@ -197,36 +220,38 @@ class DeviceCache:
 
     def free_channels(self, node: str) -> list[DeviceName]:
         """Return the channels of a node that no claim holds."""
-        return self._free(self._channels(node))
+        return sorted(set(self._channels(node)) - self._taken())
 
     def free(self, node: str, *, driver: str) -> list[DeviceName]:
         """Return the devices of a node that no claim holds, sorted by name."""
-        return self._free(set(self._untainted(node, driver=driver)) - self._divided(node))
-
-    def _free(self, devices: Iterable[DeviceName]) -> list[DeviceName]:
-        return sorted(set(devices) - self._taken())
-
-    def _divided(self, node: str) -> set[DeviceName]:
-        """Return the devices that share counters with another device that a claim holds.
-
-        A driver publishes a GPU and its partitions side by side. One of them uses up the counters
-        of the whole GPU.
-        """
-        counters = [
-            (each.name, (each.name.driver, each.name.pool, counters))
-            for each in self._published(node)
-            for counters in each.view.counter_sets
+        taken, counters = self._taken(), self._left(node)
+        return [
+            device.name
+            for device in self._untainted(node, driver=driver)
+            if device.name not in taken and _takes(device, counters)
         ]
-        taken = self._taken() if counters else set[DeviceName]()
-        held: dict[tuple[str, str, str], set[DeviceName]] = defaultdict(set)
-        for name, key in counters:
-            if name in taken:
-                held[key].add(name)
-        return {name for name, key in counters if held.get(key, set()) - {name}}
+
+    def _left(self, node: str) -> _Left:
+        """Return what the devices of claims leave of the counters of a node's pools."""
+        pools = [pool for pool in self._pools_of(node) if any(each.counters for each in pool)]
+        taken = self._taken() if pools else set[DeviceName]()
+        left: _Left = {}
+        for each in chain.from_iterable(pools):
+            for name, counter, amount in each.counters:
+                left[each.driver, each.pool, name, counter] = amount
+        for each in chain.from_iterable(pools):
+            for device in each.devices:
+                name = DeviceName(each.driver, each.pool, device.name)
+                for key, amount in _consumed(name, device) if name in taken else ():
+                    left[key] -= amount
+        return left
 
     def _taken(self) -> set[DeviceName]:
         """Return the devices of claims. Assumed ones are taken, although no watch shows it yet."""
-        return self._holders.keys() | {name for names in self._assumed.values() for name in names}
+        return self._holders.keys() | self._assumed_names()
+
+    def _assumed_names(self) -> set[DeviceName]:
+        return {name for names in self._assumed.values() for name in names}
 
     def taints(self, node: str) -> Iterable[builtin.Taint]:
         """Return the taints of the node's whole GPU devices, each taint once."""
@@ -255,12 +280,14 @@ class DeviceCache:
         self._assumed.pop(key, None)
         self._allocated.discard(key)
 
-    def _untainted(self, node: str, *, driver: str) -> list[DeviceName]:
-        return [
-            each.name
+    def _untainted(self, node: str, *, driver: str) -> list[_Published]:
+        """Return the whole devices of a driver that may be used, sorted by name."""
+        devices = [
+            each
             for each in self._published(node)
             if each.name.driver == driver and each.view.kind in _WHOLE and _is_usable(each)
         ]
+        return sorted(devices, key=lambda each: each.name)
 
     def _channels(self, node: str) -> list[DeviceName]:
         """Return the channels that the driver's device class selects: number 0 of the node."""
@@ -275,22 +302,28 @@ class DeviceCache:
 
     def _published(self, node: str) -> list[_Published]:
         """Return the devices of the node's complete pools in their newest generation."""
-        pools: dict[tuple[str, str], list[DeviceSliceView]] = defaultdict(list)
-        for view in self._slices.get(node, {}).values():
-            pools[view.driver, view.pool].append(view)
-        published: list[_Published] = []
-        for (driver, pool), slices in pools.items():
-            # A driver replaces a pool by slices of a higher generation. Until all of them are
-            # there, its devices are unknown, so none of them count.
-            newest = max(each.generation for each in slices)
-            current = [each for each in slices if each.generation == newest]
-            if len(current) == current[0].slices:
-                published += (
-                    self._with_taints(DeviceName(driver, pool, device.name), device)
-                    for each in current
-                    for device in each.devices
-                )
-        return published
+        return [
+            self._with_taints(DeviceName(each.driver, each.pool, device.name), device)
+            for each in chain.from_iterable(self._pools_of(node))
+            if each.node_name == node
+            for device in each.devices
+        ]
+
+    def _pools_of(self, node: str) -> Iterable[tuple[DeviceSliceView, ...]]:
+        """Return the pools that have devices of a node."""
+        return map(self._pool, dict.fromkeys(map(_source_of, self._slices.get(node, {}).values())))
+
+    def _pool(self, source: _Source) -> tuple[DeviceSliceView, ...]:
+        """Return the slices of a pool, of all nodes. Empty: its devices are not known."""
+        known = self._pools.get(source)
+        if known is None and source in self._nodes:
+            known = self._pools[source] = _complete(
+                view
+                for node in self._nodes[source]
+                for view in self._slices[node].values()
+                if _source_of(view) == source
+            )
+        return known or ()
 
     def _with_taints(self, name: DeviceName, view: DeviceView) -> _Published:
         rules = (rule.taint for rule in self._taint_rules.values() if rule.matches(name))
@@ -301,8 +334,53 @@ def _key_of(claim: ResourceClaimView | None) -> Key | None:
     return None if claim is None else Key(claim.namespace, claim.name)
 
 
+def _source_of(view: DeviceSliceView) -> _Source:
+    return view.driver, view.pool
+
+
+def _complete(views: Iterable[DeviceSliceView]) -> tuple[DeviceSliceView, ...]:
+    """Return the slices of a pool in its newest generation, or none if it cannot be used.
+
+    A driver replaces a pool by slices of a higher generation. Until all of them are there, its
+    devices are unknown. kube-scheduler rejects a pool with two devices of one name, or with a
+    device that takes from an unknown counter.
+    """
+    slices = tuple(views)
+    newest = max((each.generation for each in slices), default=0)
+    current = tuple(each for each in slices if each.generation == newest)
+    if not current or len(current) != current[0].slices:
+        return ()
+    counters = {(name, counter) for each in current for name, counter, _ in each.counters}
+    devices = [device for each in current for device in each.devices]
+    wanted = {(name, counter) for each in devices for name, counter, _ in each.consumes}
+    names = {each.name for each in devices}
+    return current if wanted <= counters and len(names) == len(devices) else ()
+
+
+def _consumed(
+    name: DeviceName, device: DeviceView
+) -> Iterable[tuple[tuple[str, str, str, str], int]]:
+    for counters, counter, amount in device.consumes:
+        yield (name.driver, name.pool, counters, counter), amount
+
+
+def _takes(device: _Published, left: _Left) -> bool:
+    """Take the counters of a free device. Return False if they have no room for it."""
+    consumed = list(_consumed(device.name, device.view))
+    if any(left.get(key, 0) < amount for key, amount in consumed):
+        return False
+    for key, amount in consumed:
+        left[key] -= amount
+    return True
+
+
 def _is_usable(device: _Published) -> bool:
-    return not device.view.is_shared and not any(taint.effect in _HARD for taint in device.taints)
+    view = device.view
+    return not (
+        view.is_shared
+        or view.is_attached_later
+        or any(taint.effect in _HARD for taint in device.taints)
+    )
 
 
 def _is_gpu(driver: str) -> bool:

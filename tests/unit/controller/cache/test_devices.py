@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
+from random import Random
 from typing import Any
 
 import msgspec
@@ -28,7 +30,14 @@ DRIVER = "gpu.nvidia.com"
 XID = {"key": "gpu.nvidia.com/xid", "value": "79", "effect": "NoExecute"}
 
 
-def a_slice(name: str = "s", *, generation: int = 1, count: int = 1, **devices: Any) -> Any:
+def a_slice(
+    name: str = "s",
+    *,
+    generation: int = 1,
+    count: int = 1,
+    counters: dict[str, dict[str, int]] | None = None,
+    **devices: Any,
+) -> Any:
     listed = [
         {"name": each.replace("_", "-"), "attributes": {"type": {"string": "gpu"}}, **said}
         for each, said in devices.items()
@@ -38,8 +47,20 @@ def a_slice(name: str = "s", *, generation: int = 1, count: int = 1, **devices: 
         "nodeName": "node-0",
         "pool": {"name": "node-0", "generation": generation, "resourceSliceCount": count},
         "devices": listed,
+        "sharedCounters": [
+            {"name": each, "counters": amounts_of(amounts)}
+            for each, amounts in (counters or {}).items()
+        ],
     }
     return slice_of({"metadata": {"name": name}, "spec": spec})
+
+
+def amounts_of(counters: dict[str, int]) -> dict[str, Any]:
+    return {name: {"value": str(amount)} for name, amount in counters.items()}
+
+
+def taking(counters: str, **amounts: int) -> dict[str, Any]:
+    return {"consumesCounters": [{"counterSet": counters, "counters": amounts_of(amounts)}]}
 
 
 def slice_of(document: dict[str, Any]) -> DeviceSliceView:
@@ -101,14 +122,11 @@ def test_tainted_shared_and_partial_devices_are_not_usable() -> None:
 def test_a_device_of_which_a_part_is_held_is_not_usable() -> None:
     """A driver publishes a GPU and its partitions, which consume the same counters."""
 
-    def of(number: int) -> dict[str, Any]:
-        return {"consumesCounters": [{"counterSet": f"gpu-{number}", "counters": {}}]}
-
-    part = {"attributes": {"type": {"string": "mig"}}}
+    part = {"attributes": {"type": {"string": "mig"}}, **taking("gpu-0", memory=4)}
+    counters = {"gpu-0": {"memory": 8}, "gpu-1": {"memory": 8}}
+    whole: Any = {"a": taking("gpu-0", memory=8), "b": taking("gpu-1", memory=8), "c": {}}
     cache = DeviceCache()
-    cache.on_slice(
-        None, a_slice(a=of(0), b=of(1), c={}, a_1={**part, **of(0)}, a_2={**part, **of(0)})
-    )
+    cache.on_slice(None, a_slice(counters=counters, **whole, a_1=part, a_2=part))
     assert cache.usable("node-0", driver=DRIVER, requests={}) == 3
     notebook = a_claim("notebook", "a-1", extended=False)
     assert cache.on_claim(None, notebook) == {"node-0"}
@@ -121,6 +139,70 @@ def test_a_device_of_which_a_part_is_held_is_not_usable() -> None:
     own = a_claim("own", "b", extended=False)
     cache.on_claim(None, own)
     assert cache.usable("node-0", driver=DRIVER, requests={}) == 3, "the job itself holds b"
+
+
+def test_devices_with_counters_of_their_own_in_one_set_are_apart() -> None:
+    """The counters decide, and not the set that lists them. Slices of all nodes may list them."""
+    listed: Any = {f"g{number}": taking("node", **{f"g{number}": 1}) for number in range(8)}
+    cache = filled(a_slice(count=2, **listed))
+    assert usable(cache) == 0, "a slice is missing"
+    listing = a_slice("counters", count=2, counters={"node": dict.fromkeys(listed, 1)})
+    assert cache.on_slice(None, msgspec.structs.replace(listing, node_name="")) == {"node-0"}
+    assert usable(cache) == 8
+    cache.on_claim(None, a_claim("notebook", "g0", extended=False))
+    assert usable(cache) == 7
+    assert free(cache) == [f"g{number}" for number in range(1, 8)]
+
+
+def test_devices_that_no_scheduler_would_give_away_are_not_usable() -> None:
+    assert usable(filled(a_slice(a={"bindingConditions": ["attached"]}, b={}))) == 1
+    assert usable(filled(a_slice(a=taking("unknown", memory=1), b={}))) == 0
+    twice = a_slice("one", count=2, a={}), a_slice("two", count=2, a={}, b={})
+    assert usable(filled(*twice)) == 0
+
+
+def room(
+    counters: dict[str, dict[str, int]], devices: dict[str, Any], held: Iterable[str]
+) -> dict[tuple[str, str], int]:
+    """The counters that are left, as checkAvailableCounters of kube-scheduler computes them."""
+    left = {
+        (own, name): value for own, all_of in counters.items() for name, value in all_of.items()
+    }
+    for device in held:
+        for each in devices[device]["consumesCounters"]:
+            for name, amount in each["counters"].items():
+                left[each["counterSet"], name] -= int(amount["value"])
+    return left
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_counters_are_counted_as_kube_scheduler_counts_them(seed: int) -> None:
+    random = Random(seed)
+    counters = {own: {name: random.randint(1, 4) for name in "xy"} for own in ("one", "two")}
+    devices: dict[str, Any] = {}
+    for number in range(random.randint(1, 6)):
+        consumed = [
+            {"counterSet": own, "counters": amounts_of({name: random.randint(0, 3)})}
+            for own in random.sample(["one", "two"], random.randint(0, 2))
+            for name in random.choice("xy")
+        ]
+        devices[f"d{number}"] = {"consumesCounters": consumed}
+
+    def added(held: list[str], candidates: Iterable[str]) -> list[str]:
+        """Return the devices that can be allocated one after the other."""
+        new: list[str] = []
+        for each in candidates:
+            if min(room(counters, devices, [*held, *new, each]).values()) >= 0:
+                new.append(each)
+        return new
+
+    held = added([], random.sample([*devices], random.randint(0, len(devices))))
+    cache = filled(a_slice(counters=counters, **devices))
+    if held:
+        cache.on_claim(None, a_claim("notebook", *held, extended=False))
+    expected = added(held, (each for each in sorted(devices) if each not in held))
+    assert free(cache) == expected
+    assert usable(cache) == len(expected)
 
 
 def test_only_the_newest_generation_counts_and_only_whole() -> None:
