@@ -260,9 +260,9 @@ class VolumeCache:
 
     def default_class(self) -> str:
         """Return the name of the default StorageClass, or '' if there is none."""
-        defaults = (each for each in self._classes.values() if each.is_default)
-        newest = max(defaults, key=lambda each: (each.creation_time, each.name), default=None)
-        return newest.name if newest is not None else ""
+        # The API server takes the newest, and of equally old ones the first name.
+        defaults = sorted(name for name, each in self._classes.items() if each.is_default)
+        return max(defaults, key=lambda name: self._classes[name].creation_time, default="")
 
     def obstacle_of(self, job: Job) -> Obstacle | None:
         """Return why no node serves the claims of a waiting job now, or None."""
@@ -528,7 +528,7 @@ def _restricts_nodes(view: VolumeView | None) -> bool:
 
 
 def _of_class(view: StorageClassView | None) -> object:
-    return view and (view.topologies, view.provisioner, view.is_default)
+    return view and (view.topologies, view.provisioner, view.is_default, view.creation_time)
 
 
 def _put(by_name: dict[str, _View], name: str, view: _View | None) -> _View | None:

@@ -122,6 +122,18 @@ def test_a_new_default_class_restricts_claims_that_name_none() -> None:
     assert names(cache) == ["storage class zonal of claim data"]
 
 
+def test_of_equally_old_default_classes_the_first_name_counts() -> None:
+    """The rule of the API server for two classes of one manifest (GetDefaultClass)."""
+    cache = VolumeCache()
+    for name, time in [("b", "T1"), ("a", "T1"), ("c", "T0")]:
+        view = StorageClassView(name=name, is_default=True, creation_time=time)
+        cache.on_storage_class(None, view)
+    assert cache.default_class() == "a"
+    newest = StorageClassView(name="c", is_default=True, creation_time="T2")
+    cache.on_storage_class(structs.replace(newest, creation_time="T0"), newest)
+    assert cache.default_class() == "c"
+
+
 def test_the_places_of_a_job_attach_its_volumes_before_its_pods_do() -> None:
     state = ClusterCache(nodes=NodeCache(clock=lambda: 0.0))
     state.on_pool(None, pool_view())
