@@ -92,6 +92,8 @@ def test_the_members_of_a_node_out_of_service_are_replaced_elsewhere_at_once(
 ) -> None:
     dead = node_of(gang, "1-g1")
     taint = {"key": "node.kubernetes.io/out-of-service", "value": "shutdown", "effect": "NoExecute"}
+    quiet = {"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown"}
+    gang.site.kube.patch_status("nodes", dead, {"conditions": [quiet]}, None)
     gang.site.kube.patch("nodes", dead, {"spec": {"taints": [taint]}})
     gang.attend("0-g1", "1-g2", "2-g1")
     gang.running(2)

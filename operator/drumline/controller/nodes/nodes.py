@@ -2,8 +2,8 @@
 
 Informer events keep them up to date. A node's use counts every pod bound to it until the pod has
 ended or its object is gone. Members on dead nodes hold their resources that long, even if the
-operator has replaced them. A node is *gone* when its object is deleted, or when the out-of-service
-taint confirms that nothing runs there any more.
+operator has replaced them. A node is *gone* when its object is deleted, or when it is not ready and
+the out-of-service taint confirms that nothing runs there any more.
 """
 
 from __future__ import annotations
@@ -363,7 +363,8 @@ class NodeCache:
             del self._distrusted[name]
         if any(taint.key == TAINT_PROMISED for taint in view.taints):
             self.promised.add(name)
-        if out_of_service(node_facts_of(view)):
+        # The taint may still be there when the node has returned. Then its pods run (KEP-2268).
+        if not view.ready and out_of_service(node_facts_of(view)):
             self._out_of_service.add(name)
         self._announce_again(name)
 

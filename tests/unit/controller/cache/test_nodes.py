@@ -137,8 +137,10 @@ def test_a_maintenance_comes_near_without_an_event(nodes: NodeCache, clock: Cloc
 
 def test_a_node_is_gone_with_its_object_or_by_somebodys_word(nodes: NodeCache) -> None:
     assert [nodes.is_gone(name) for name in ("node-0", "elsewhere")] == [False, True]
-    assert update(nodes, **marked(OUT_OF_SERVICE)).jobs == JOB
+    assert update(nodes, **marked(OUT_OF_SERVICE), ready=False).jobs == JOB
     assert nodes.is_gone("node-0")
+    assert update(nodes, **marked(OUT_OF_SERVICE)).jobs == JOB
+    assert not nodes.is_gone("node-0"), "it has returned, and its pods run"
     update(nodes)
     assert not nodes.is_gone("node-0")
     assert nodes.on_node(node_view(version=2), None).jobs == JOB
