@@ -235,6 +235,28 @@ def test_values_reach_the_operator(render: Render) -> None:
     assert only(objects, "PriorityClass")["metadata"]["name"] == "other-class"
 
 
+def test_a_section_without_a_line_of_its_own_is_its_default(render: Render) -> None:
+    """A key with nothing but comments below it is null, which Helm takes from the values."""
+    objects = render(
+        trainerPod=None,
+        scheduling=None,
+        networkPolicy={"trainingMetricsFrom": None},
+        userPolicy={"enabled": True, "trusted": None},
+        ui={"enabled": True},
+    )
+    for each in objects:
+        if each["kind"] == "Deployment":
+            settings = from_environment(environment([each]))
+            assert (settings.scheduling, settings.trainer_pod) == (SchedulingPolicy(), {})
+            assert settings.metrics_from == []
+    (policy,) = (
+        each
+        for each in objects
+        if name_of(each) == "drumline-operator-user" and each["kind"].endswith("Policy")
+    )
+    assert "null" not in str(policy["spec"]["matchConditions"])
+
+
 def test_the_longest_capture_has_room_in_the_pod(defaults: list[Json]) -> None:
     volumes = {item["name"]: item for item in pod_of(defaults)["spec"]["volumes"]}
     size, unit = volumes["tmp"]["emptyDir"]["sizeLimit"][:-2], 1 << 20

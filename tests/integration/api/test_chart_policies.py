@@ -742,8 +742,13 @@ def test_a_queue_or_pool_in_use_is_not_deleted(
         ):
             patch = json.dumps({"status": used[kind]})
             kubectl("patch", kind, name, "--subresource=status", "--type=merge", "-p", patch)
-            with pytest.raises(AssertionError, match=said):
+            with pytest.raises(AssertionError, match=f"{name} is {said}"):
                 kubectl("delete", kind, name)
+            # A deletion of the whole collection names no object in its request.
+            plural = {"gp": "gpupools", "tq": "trainingqueues"}[kind]
+            own = f"?fieldSelector=metadata.name%3D{name}"
+            with pytest.raises(AssertionError, match=f"{name} is {said}"):
+                kubectl("delete", "--raw", f"/apis/drumline.dev/v1alpha1/{plural}{own}")
             kubectl("annotate", kind, name, "drumline.dev/delete-in-use=true")
             kubectl("delete", kind, name)
         kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(documents))
