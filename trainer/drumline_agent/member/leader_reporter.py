@@ -9,10 +9,10 @@ operator declares it lost, with a new generation.
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from contextlib import suppress
 from http import HTTPStatus
+from typing import Final
 
 from drumline_agent.api.record_delivery import fetch_newer_record
 from drumline_agent.api.service import Service
@@ -31,11 +31,18 @@ from drumline_agent.protocol.member_reports import (
     MemberHeartbeat,
     heartbeat_interval_seconds,
 )
+from drumline_agent.protocol.membership import MAX_MESSAGE_BYTES
 from drumline_agent.state.record_store import SignedRecord
 from drumline_client.wire import ClientMessage
-from drumline_contract import SIGNATURE_HEADER, SilentMember, sign
+from drumline_contract import SIGNATURE_HEADER, ContractError, SilentMember, sign
+from drumline_contract import json_fields as read
 
 RETRY_SECONDS = 0.2
+_TAKEN: Final = (HTTPStatus.OK, HTTPStatus.BAD_REQUEST)
+"""Answers after which a report is not repeated: the leader has it, or cannot read it.
+
+CONFLICT: that agent does not lead yet. UNAUTHORIZED: another job's pod has the leader's address.
+"""
 
 
 class LeaderReporter:
@@ -102,10 +109,10 @@ class LeaderReporter:
             ranks=self._member.ranks.views(),
         )
         answer = await self._put(MEMBER_HEARTBEAT_PATH, encode(heartbeat), signed_as=b"beat")
-        if answer.status != HTTPStatus.OK:
+        if answer.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
             return
         # This pod may have missed the operator's delivery of a newer record.
-        if json.loads(answer.body).get("generation", 0) > self._signed.generation:
+        if _known_generation(answer) > self._signed.generation:
             await fetch_newer_record(
                 self._service.records,
                 self._signed,
@@ -134,10 +141,7 @@ class LeaderReporter:
             while True:
                 with suppress(PeerUnreachableError):
                     answer = await self._put(FAULTS_PATH, body, signed_as=b"fault")
-                    # CONFLICT: the leader has no such membership yet. Try again until it has.
-                    if answer.status < HTTPStatus.INTERNAL_SERVER_ERROR and (
-                        answer.status != HTTPStatus.CONFLICT
-                    ):
+                    if answer.status in _TAKEN:
                         break
                 await asyncio.sleep(RETRY_SECONDS)
             self._faults.task_done()
@@ -151,9 +155,7 @@ class LeaderReporter:
             while messages is not None:
                 with suppress(PeerUnreachableError):
                     answer = await self._put(CLIENTS_PATH, encode(messages), signed_as=b"clients")
-                    if answer.status < HTTPStatus.INTERNAL_SERVER_ERROR and (
-                        answer.status != HTTPStatus.CONFLICT
-                    ):
+                    if answer.status in _TAKEN:
                         messages = self._said.batch(index=self._service.settings.index)
                         continue
                 await asyncio.sleep(RETRY_SECONDS)
@@ -166,3 +168,18 @@ class LeaderReporter:
             address=self._leader.address,
             port=settings.port,
         )
+
+
+def _known_generation(answer: HttpResponse) -> int:
+    """Return the generation in the answer to a heartbeat.
+
+    Raises:
+        PeerUnreachableError: the leader did not answer, but another server at its address.
+    """
+    try:
+        generation = read.json_object(answer.body, MAX_MESSAGE_BYTES).get("generation")
+    except ContractError:
+        generation = None
+    if answer.status != HTTPStatus.OK or not isinstance(generation, int):
+        raise PeerUnreachableError(f"another server has the leader's address: {answer.status}")
+    return generation
