@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import pytest
+
+from drumline.lifecycle import transitions
 from drumline.lifecycle.model.conditions import is_true
+from drumline.lifecycle.model.job import Job
 from drumline_api.conditions import ConditionType, Phase, Reason
+from drumline_api.jobstatus import TrainingJobStatus
 from drumline_contract import Remark, RemarkKind
-from tests.builders import a_job, a_pod, admitted, observed, running, with_status
+from tests.builders import T0, a_job, a_pod, admitted, observed, running, with_status
 from tests.unit.lifecycle.planning import planned
 
 GONE = (Reason.QUEUE_DELETED, "TrainingQueue research was deleted")
+
+
+def succeeds(job: Job) -> TrainingJobStatus:
+    return transitions.succeeded(job, progress=None, now=T0 + 100)
+
+
+def fails(job: Job) -> TrainingJobStatus:
+    return transitions.failed(job, reason=Reason.START_FAILED, message="no", now=T0 + 100)
 
 
 def test_a_job_whose_queue_was_deleted_is_told_until_the_queue_is_back() -> None:
@@ -48,3 +63,25 @@ def test_a_remark_of_the_agents_is_shown_before_a_deleted_queue() -> None:
     assert later.reason == Reason.LOSS_NOT_FINITE
     again = planned(with_status(job, later), seen).status
     assert again in (None, later)
+
+
+@pytest.mark.parametrize("ends", [succeeds, fails])
+def test_nothing_is_said_of_the_surroundings_of_a_job_that_has_ended(
+    ends: Callable[[Job], TrainingJobStatus],
+) -> None:
+    job = running(admitted(a_job()))
+    pods = [a_pod(job, index, ready=True) for index in range(2)]
+    broken = "the required rack is broken"
+    status = planned(job, observed(*pods, orphaned=GONE, broken_domain=broken)).status
+    assert status is not None
+    ended = ends(with_status(job, status))
+    for kind in (ConditionType.ORPHANED, ConditionType.DOMAIN_BROKEN):
+        assert is_true(status, kind)
+        assert not is_true(ended, kind)
+
+
+def test_a_waiting_job_that_fails_is_not_expected_to_start() -> None:
+    job = a_job()
+    expected = transitions.with_expected_start(job.status, start=T0 + 100, by=T0 + 500)
+    failed = fails(with_status(job, expected))
+    assert (failed.expected_start, failed.expected_start_by) == (None, None)

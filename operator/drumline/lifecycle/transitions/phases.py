@@ -41,6 +41,11 @@ _REMARKED = {
     RemarkKind.PROGRESS_UNREADABLE: Reason.PROGRESS_UNREADABLE,
 }
 """Remarks of agents and their reasons."""
+_OF_NODES = (
+    *(ConditionType.RECOVERING, ConditionType.DISRUPTED, ConditionType.IDLE),
+    *(ConditionType.ORPHANED, ConditionType.DOMAIN_BROKEN),
+)
+"""Conditions that are only true of a job with nodes."""
 _SURROUNDINGS = frozenset((Reason.QUEUE_DELETED, Reason.POOL_DELETED, Reason.LABELS_MOVED))
 """Reasons about what was deleted or relabelled under a running job."""
 
@@ -190,7 +195,7 @@ def suspended(
     for kind in (ConditionType.ADMITTED, ConditionType.PLACED, ConditionType.RUNNING):
         if condition(status, kind) is not None:
             status = with_condition(status, job, kind, "False", reason, "", now)
-    status = _without_disruption(status, job, reason, now=now)
+    status = _without_nodes(status, job, reason, now=now)
     status = with_condition(status, job, ConditionType.SUSPENDED, "True", reason, message, now)
     return with_summary(status, Phase.SUSPENDED, reason, message)
 
@@ -296,7 +301,7 @@ def succeeded(job: Job, *, progress: Progress | None, now: float) -> TrainingJob
     reason = Reason.COMPLETED
     status = with_condition(status, job, ConditionType.SUCCEEDED, "True", reason, message, now)
     status = with_condition(status, job, ConditionType.RUNNING, "False", reason, message, now)
-    status = _without_disruption(status, job, reason, now=now)
+    status = _without_nodes(status, job, reason, now=now)
     return with_summary(status, Phase.SUCCEEDED, reason, message)
 
 
@@ -318,10 +323,11 @@ def failed(job: Job, *, reason: Reason, message: str, now: float) -> TrainingJob
         incident=message[:MAX_INCIDENT_CHARACTERS],
         ready=f"0/{job.members}",
     )
+    status = with_expected_start(status, start=None, by=None)
     status = with_condition(status, job, ConditionType.FAILED, "True", reason, message, now)
     if condition(status, ConditionType.RUNNING) is not None:
         status = with_condition(status, job, ConditionType.RUNNING, "False", reason, message, now)
-    status = _without_disruption(status, job, reason, now=now)
+    status = _without_nodes(status, job, reason, now=now)
     return with_summary(status, Phase.FAILED, reason, message)
 
 
@@ -465,10 +471,10 @@ def with_epoch(job: Job, *, epoch: int) -> TrainingJobStatus:
     return changed(job.status, epoch=epoch)
 
 
-def _without_disruption(
+def _without_nodes(
     status: TrainingJobStatus, job: Job, reason: Reason, *, now: float
 ) -> TrainingJobStatus:
-    """Return the status without Recovering, Disrupted and Idle: the job ended or has no nodes."""
-    for kind in (ConditionType.RECOVERING, ConditionType.DISRUPTED, ConditionType.IDLE):
+    """Return the status without conditions that only a job with nodes has: it ended or has none."""
+    for kind in _OF_NODES:
         status = cleared(status, job, kind, reason, now=now)
     return status
