@@ -354,6 +354,7 @@ class _Operator:
                 gpus_of=lambda pool: PoolGpus.of(some(self.cache.pools.get(pool))),
                 pods_of=lambda job: self.cache.pods.of(job.namespace, job.uid),
                 clock=lambda: NOW,
+                monotonic=lambda: NOW,
             ),
             watch=AgentWatch(agents=agents, enqueue=lambda _: None, clock=lambda: NOW),
             state=self.cache,

@@ -313,6 +313,7 @@ class LeaderComponents:
                 # Looked up at each use, because pods change between plan and execution.
                 pods_of=lambda job: state.pods.of(job.namespace, job.uid),
                 clock=self._clocks.wall,
+                monotonic=self._clocks.monotonic,
                 serves_one_node=state.volumes.serves_one_node,
                 default_class=state.volumes.default_class,
             ),

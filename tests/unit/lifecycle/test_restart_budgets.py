@@ -23,10 +23,17 @@ def charged(*times: float, fault_class: FaultClass = APPLICATION) -> TrainingJob
 
 def test_faults_fall_out_of_the_window_and_stay_in_the_sum() -> None:
     status = charged(T0, T0 + 60, T0 + 90)
-    counts = [budgets.used(status, RECOVERY, APPLICATION, at=T0 + at) for at in (0, 90, 100, 190)]
-    assert counts == [1, 3, 2, 0]
+    counts = [budgets.used(status, RECOVERY, APPLICATION, at=T0 + at) for at in (90, 100, 190)]
+    assert counts == [3, 2, 0]
     (budget,) = charged(T0, T0 + 60, T0 + 300).budgets or []
     assert (budget.used, len(budget.recent)) == (3, 1)
+
+
+def test_a_clock_that_is_set_back_gives_no_restart_back() -> None:
+    status = charged(T0, T0 + 1, T0 + 2)
+    assert budgets.used(status, RECOVERY, APPLICATION, at=T0 - 3600) == 3
+    status = budgets.with_charge(status, RECOVERY, APPLICATION, at=T0 - 3600)
+    assert budgets.used(status, RECOVERY, APPLICATION, at=T0 - 3600) == 4
 
 
 def test_each_class_has_a_budget_of_its_own() -> None:

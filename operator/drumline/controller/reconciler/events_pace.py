@@ -24,7 +24,7 @@ class EventsPace:
         self._seconds = LEAST_SECONDS
 
     def slot(self, now: float) -> float:
-        """Return the time of the next read, and hand it out only once. Seconds since the epoch."""
+        """Return the time of the next read, and hand it out only once. Monotonic seconds."""
         slot = max(now, self._next)
         self._next = slot + self._seconds
         return slot

@@ -115,6 +115,7 @@ class Executor:
         shared: the objects that all jobs of a namespace share.
         pods_of: returns the pods of a job in the cache.
         clock: seconds since the epoch.
+        monotonic: monotonic seconds.
         serves_one_node: tells a claim that several nodes cannot use at the same time.
         default_class: returns the name of the cluster's default StorageClass, or ''.
     """
@@ -131,6 +132,7 @@ class Executor:
         shared: SharedObjects,
         pods_of: Callable[[Job], Collection[PodFacts]],
         clock: Callable[[], float],
+        monotonic: Callable[[], float],
         serves_one_node: ServesOneNode = any_node,
         default_class: Callable[[], str] = str,
     ) -> None:
@@ -148,6 +150,7 @@ class Executor:
             client, shared=shared, protection=self._protection, pods_of=pods_of, token=self.token
         )
         self._clock = clock
+        self._monotonic = monotonic
         self._events_pace = EventsPace()
 
     def token(self, job: Job) -> bytes:
@@ -391,7 +394,7 @@ class Executor:
         no events, and the status contains only what the pods show.
         """
         # Phase 1: take a time slot. Slots are handed out in order over all jobs.
-        now = self._clock()
+        now = self._monotonic()
         if memory.events_slot is None:
             memory.events_slot = self._events_pace.slot(now)
         if now < memory.events_slot:
@@ -410,7 +413,7 @@ class Executor:
                 views = []
             events = tuple(map(event_of, views))
             memory.pod_events[pod.uid] = PodEvents(read_at=self._clock(), events=events)
-        self._events_pace.took(self._clock() - now)
+        self._events_pace.took(self._monotonic() - now)
         # Plan again at once, with the events.
         raise RetryLater(0.0)
 

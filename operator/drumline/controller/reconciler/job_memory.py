@@ -54,7 +54,7 @@ class JobMemory:
     pod_events: dict[str, PodEvents] = field(default_factory=dict[str, PodEvents])
     """Events of pods that do not start, by uid of the pod."""
     events_slot: float | None = None
-    """Time at which the events that the plan requests may be read."""
+    """Time at which the events that the plan requests may be read, in monotonic seconds."""
     acknowledged_generation: int | None = None
     contradicted_generation: int | None = None
     heard_generation: int = 0

@@ -88,6 +88,9 @@ class FaultMemory:
         for uid, entry in list(self._entries.items()):
             if entry.object_generation != _object_generation(uid, jobs):
                 del self._entries[uid]
+        for uid, entry in self._entries.items():
+            if entry.retry_at > now + LONGEST_SECONDS:  # from before the clock was set back
+                self._entries[uid] = replace(entry, retry_at=now)
         due = [entry for entry in self._entries.values() if entry.retry_at <= now]
         due.sort(key=lambda entry: (entry.retry_at, entry.fault.uid))
         certain = [entry.fault.uid for entry in due if entry.fault.is_certain]

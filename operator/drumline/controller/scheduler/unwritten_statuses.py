@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Final
 
 from drumline.controller.job_events import JobEvents
-from drumline.controller.state.snapshots import Backoff
+from drumline.controller.state.snapshots import Backoff, is_ahead
 from drumline.kube.errors import KubeError
 from drumline.lifecycle.model.job import Job
 from drumline.telemetry import logs
@@ -47,7 +47,7 @@ class UnwrittenStatuses:
             StatusNotWrittenError: its pause is not over.
         """
         backoff = self._backoffs.get(job.uid)
-        if backoff is not None and backoff.of_write and now < backoff.until:
+        if backoff is not None and backoff.of_write and is_ahead(backoff.until, now=now):
             raise StatusNotWrittenError(backoff.cause)
 
     def note(self, job: Job, error: KubeError, *, now: float) -> StatusNotWrittenError:

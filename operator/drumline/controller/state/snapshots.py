@@ -156,6 +156,11 @@ class Backoff:
         return cls(until=now + delay, cause=cause, count=count)
 
 
+def is_ahead(until: float, *, now: float) -> bool:
+    """Return whether a pause lasts until this time. A later end is of a clock that was set back."""
+    return now < until <= now + MAX_BACKOFF_SECONDS
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sources:
     """The caches that a snapshot is built from."""
@@ -481,6 +486,8 @@ class SnapshotBuilder:
         # Phase 1: the inputs. They are compared, so that a changed queue or pool also counts.
         sources = self._sources
         backoff, queue = self.backoffs.get(job.uid), sources.queues.get(job.spec.queue)
+        if backoff is not None and backoff.until > self._now + MAX_BACKOFF_SECONDS:
+            backoff = None  # from before the clock was set back
         made_of = _MadeOf(
             backoff=backoff,
             priority=self.priority_of(job),
@@ -569,7 +576,7 @@ class SnapshotBuilder:
         # A new spec may have fixed the refused start.
         if checked is not None and checked.generation != job.object_generation:
             checked = None
-        if checked is not None and checked.until > self._now:
+        if checked is not None and is_ahead(checked.until, now=self._now):
             return checked.message
         failed = job.status.failed_starts or 0
         if failed and (checked is None or failed > checked.failed_starts):

@@ -45,6 +45,8 @@ def used(
 ) -> int:
     """Return the number of faults of this class in the window that ends at `at`.
 
+    Later ones count too: the clock was set back, or that of an earlier leader was ahead.
+
     Args:
         status: the job's present status.
         recovery: limits and the window.
@@ -57,7 +59,7 @@ def used(
         for budget in status.budgets or ()
         if budget.fault_class is fault_class
         for charge in budget.recent
-        if begin < parse_timestamp(charge.at) <= at
+        if parse_timestamp(charge.at) > begin
     )
 
 

@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from drumline.controller.nodes.health_signals import set_standings
 from drumline.controller.nodes.nodes import NodeCache
 from drumline.controller.state.cluster import ClusterCache
-from drumline.controller.state.snapshots import Backoff
+from drumline.controller.state.snapshots import Backoff, CheckedStart
 from drumline.kube.views import NodeView, ObjectView, PodPhase, PodView
 from drumline.lifecycle.model.timestamps import timestamp
 from drumline.scope import InstallationScope
@@ -483,3 +483,21 @@ def test_a_checkpoint_that_agents_tell_of_counts_at_once() -> None:
     reported["job-1"] = Progress(step=100, checkpoint_step=99, tokens_per_second=1e5)
     (after,) = state.scheduling.snapshot(now=NOW).admitted
     assert after.gpu_seconds_at_risk < before.gpu_seconds_at_risk
+
+
+@pytest.mark.parametrize(("passed", "waits"), [(5.0, True), (10.0, False), (-3600.0, False)])
+def test_a_backoff_ends_by_its_time_and_when_the_clock_is_set_back(
+    state: ClusterCache, passed: float, waits: bool
+) -> None:
+    state.on_job(None, job_view())
+    state.scheduling.snapshot(now=NOW)
+    backoff = Backoff.after(1, cause="quota", count=1, now=NOW)
+    state.scheduling.backoffs["job-1"] = backoff
+    state.scheduling.checked["job-1"] = CheckedStart(
+        generation=1, failed_starts=0, until=backoff.until, message="in doubt"
+    )
+    (gang,) = state.scheduling.pending()
+    assert (gang.retry_at, gang.refusal) == (backoff.until, "in doubt")
+    state.scheduling.snapshot(now=NOW + passed)
+    (gang,) = state.scheduling.pending()
+    assert (gang.retry_at > NOW + passed, bool(gang.refusal)) == (waits, waits)

@@ -47,6 +47,8 @@ class Desk:
     clock: list[float]
     answer_seconds: list[float]
     """How long the API server takes for each list."""
+    behind: list[float]
+    """By how much the wall clock was set back."""
     pods: list[PodFacts] = field(default_factory=list[PodFacts])
     pools: dict[str, PoolGpus] = field(default_factory=dict[str, PoolGpus])
 
@@ -54,6 +56,7 @@ class Desk:
 @pytest.fixture
 async def desk() -> AsyncIterator[Desk]:
     api, pods, clock, answer_seconds = FakeApi(), list[PodFacts](), [T0], [0.0]
+    behind = [0.0]
     pools: dict[str, PoolGpus] = {}
     async with api.serving() as credentials, KubeClient(credentials) as client:
         nothing = cast("Any", None)
@@ -66,7 +69,8 @@ async def desk() -> AsyncIterator[Desk]:
             gpus_of=lambda name: pools.get(name, GPUS),
             shared=nothing,
             pods_of=lambda _: pods,
-            clock=lambda: clock[0] + answer_seconds[0] * api.lists,
+            clock=lambda: clock[0] - behind[0],
+            monotonic=lambda: clock[0] + answer_seconds[0] * api.lists,
         )
         yield Desk(
             api=api,
@@ -74,6 +78,7 @@ async def desk() -> AsyncIterator[Desk]:
             pods=pods,
             clock=clock,
             answer_seconds=answer_seconds,
+            behind=behind,
             pools=pools,
         )
 
@@ -193,3 +198,19 @@ async def test_events_of_pods_are_read_the_less_often_the_longer_a_read_takes(
                 desk.clock[0] += later.value.seconds
         assert desk.api.lists == number + 1
     assert waits[-1] == pytest.approx(pause - answer_seconds, abs=1e-3)
+
+
+async def test_events_are_read_at_once_after_the_clock_was_set_back(desk: Desk) -> None:
+    action = ReadPodEvents(pods=(FIRST,))
+    waiting = JobMemory()
+    for memory in (JobMemory(), waiting):
+        with pytest.raises(RetryLater):
+            await desk.executor.act(JOB, action, memory)
+    desk.behind[0] = 3600.0
+    with pytest.raises(RetryLater) as later:
+        await desk.executor.act(JOB, action, waiting)
+    assert later.value.seconds <= 2 * LEAST_SECONDS
+    desk.clock[0] += later.value.seconds
+    with pytest.raises(RetryLater):
+        await desk.executor.act(JOB, action, waiting)
+    assert waiting.pod_events[FIRST.uid].read_at < T0

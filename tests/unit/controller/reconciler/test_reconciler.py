@@ -122,6 +122,7 @@ class Operator:
                 ),
                 pods_of=lambda job: state.pods.of(job.namespace, job.uid),
                 clock=lambda: T0 + 6,
+                monotonic=time.monotonic,
             ),
             watch=self.watch,
             state=state,

@@ -201,3 +201,12 @@ async def test_a_leader_that_ends_before_its_writes_begin_makes_none_of_them() -
         await task
     gc.collect()  # a coroutine that nobody awaited would warn here, and fail this test
     assert begun == []
+
+
+def test_a_gang_is_tried_again_after_the_clock_was_set_back(memory: FaultMemory) -> None:
+    job = a_job()
+    jobs, now = {job.uid: job}, NOW - 3600
+    memory.take([a_fault(job)], jobs=jobs, now=NOW)
+    assert memory.set_aside(jobs, now=now) == ()
+    memory.take([a_fault(job)], jobs=jobs, now=now)
+    assert memory.retry_at(now) == now + 2 * FIRST_SECONDS

@@ -39,6 +39,14 @@ def test_a_pause_depends_on_what_the_api_server_said(error: KubeError, pauses: l
     assert seen == pauses
 
 
+def test_a_pause_from_before_the_clock_was_set_back_is_over() -> None:
+    statuses, job = unwritten({}), a_job()
+    statuses.note(job, REFUSED, now=T0)
+    with pytest.raises(StatusNotWrittenError):
+        statuses.ensure_writable(job, now=T0 - 5)
+    statuses.ensure_writable(job, now=T0 - 3600)
+
+
 def test_a_backoff_after_lost_pods_stops_no_write() -> None:
     job = a_job()
     backoffs = {job.uid: Backoff.after(3, cause="lost", count=3, now=T0)}
