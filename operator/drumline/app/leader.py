@@ -398,6 +398,7 @@ class LeaderComponents:
             metrics=self._term.metrics.autoscaling,
             clock=clock,
             wake_scheduler=self._wake.set,
+            limited=lambda: self._state.volumes.csi.limited,
         )
         # Requests of the last leader continue, so no second node is asked for.
         requests.restore({pool.name: pool.status for pool in self._informers.pools.values()})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,10 +24,12 @@ class KnownDemands:
     pools: Mapping[str, GpuPoolSpec] = field(default_factory=dict[str, GpuPoolSpec])
     demands: NodeDemands = field(default_factory=NodeDemands)
     times: NodeTimes = field(default_factory=NodeTimes)
+    limited: Collection[str] = ()
+    """CSI drivers that can attach a limited number of volumes to some node."""
 
     def shown_to(self, snapshot: Snapshot, *, now: float) -> Snapshot:
         """Return the snapshot as the operator's cycle is shown it."""
-        offers = offers_of(self.pools)
+        offers = offers_of(self.pools, limited=self.limited)
         return self.demands.shown_to(snapshot, offers=offers, now=now) if offers else snapshot
 
     def starts_after(self, decisions: Decisions, *, now: float) -> dict[str, ExpectedStart]:
@@ -48,6 +50,7 @@ def known_demands(
     placeholders: Iterable[PodView],
     pools: Mapping[str, GpuPoolSpec],
     statuses: Mapping[str, Mapping[str, Any]],
+    limited: Collection[str],
 ) -> KnownDemands:
     """Return the requests.
 
@@ -55,7 +58,8 @@ def known_demands(
         placeholders: the pods that ask for nodes.
         pools: specs by name.
         statuses: statuses of the pools, by name.
+        limited: CSI drivers with a limit.
     """
     supply = supply_of(statuses)
     demands = NodeDemands(open=demands_in(placeholders), backoffs=supply.backoffs)
-    return KnownDemands(pools=pools, demands=demands, times=supply.times)
+    return KnownDemands(pools=pools, demands=demands, times=supply.times, limited=limited)

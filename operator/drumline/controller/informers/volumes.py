@@ -59,6 +59,8 @@ _NODE_NAME: Final = "metadata.name"
 _MAX_OPERATOR: Final = 40
 _NOWHERE: Final[_Terms] = ((ExpressionView(key=_NODE_NAME, operator="In"),),)
 """A term that no node meets."""
+ATTACHABLE: Final = "attachable-volumes-"
+"""Prefix of the resources that count volumes. No container can request them."""
 _ZONE: Final = "topology.kubernetes.io/zone"
 
 
@@ -516,7 +518,7 @@ class VolumeCache:
 
 def attachable(driver: str) -> str:
     """Return the resource that counts the volumes of a driver, as kube-scheduler names it."""
-    return f"attachable-volumes-csi-{driver}"
+    return f"{ATTACHABLE}csi-{driver}"
 
 
 def _of_volume(view: VolumeView | None) -> object:

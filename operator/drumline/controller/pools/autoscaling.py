@@ -10,7 +10,8 @@ from typing import Any, Final
 
 import msgspec
 
-from drumline.controller.nodes.conversion import GpuUnits, resources_of
+from drumline.controller.informers.volumes import attachable
+from drumline.controller.nodes.conversion import MAX_AMOUNT, GpuUnits, resources_of
 from drumline.controller.pools.placeholder_pods import (
     owner_reference,
     placeholder_pod,
@@ -25,7 +26,7 @@ from drumline_api.gpupool import GpuPoolSpec
 from drumline_scheduler.autoscaling.node_demands import NodeDemand
 from drumline_scheduler.model import Gang, Node, NodeOffer, Taint, TaintEffect
 from drumline_scheduler.model.autoscaling import ZONE_LABEL
-from drumline_scheduler.resources import NOTHING
+from drumline_scheduler.resources import NOTHING, Resources
 
 _PODS: Final = "110"
 """Default of the kubelet."""
@@ -48,11 +49,20 @@ class DemandRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 _RECORD: Final = msgspec.json.Decoder(DemandRecord)
 
 
-def offers_of(pools: Mapping[str, GpuPoolSpec]) -> tuple[NodeOffer, ...]:
-    """Return the nodes that an autoscaler can add: for each pool, its zones in their order."""
+def offers_of(
+    pools: Mapping[str, GpuPoolSpec], *, limited: Iterable[str] = ()
+) -> tuple[NodeOffer, ...]:
+    """Return the nodes that an autoscaler can add: for each pool, its zones in their order.
+
+    Args:
+        pools: specs by name.
+        limited: CSI drivers that can attach a limited number of volumes to some node. The limit of
+            a new node is not known.
+    """
+    volumes = tuple((attachable(driver), MAX_AMOUNT) for driver in sorted(limited))
     return tuple(
         NodeOffer(
-            node=_new_node(name, spec, new=scaling.node, zone=zone),
+            node=_new_node(name, spec, new=scaling.node, zone=zone, volumes=volumes),
             zone=zone,
             pool_limit=scaling.max_nodes,
         )
@@ -71,7 +81,14 @@ def timeouts_of(pools: Mapping[str, GpuPoolSpec]) -> dict[str, float]:
     }
 
 
-def _new_node(pool: str, spec: GpuPoolSpec, *, new: NewNode, zone: str) -> Node:
+def _new_node(
+    pool: str,
+    spec: GpuPoolSpec,
+    *,
+    new: NewNode,
+    zone: str,
+    volumes: tuple[tuple[str, int], ...],
+) -> Node:
     labels = {**(new.labels or {}), **spec.node_selector, **({ZONE_LABEL: zone} if zone else {})}
     amounts = {
         each: amount(each, text) for each, text in {"pods": _PODS, **new.allocatable}.items()
@@ -79,7 +96,8 @@ def _new_node(pool: str, spec: GpuPoolSpec, *, new: NewNode, zone: str) -> Node:
     return Node(
         name="new",
         pool=pool,
-        allocatable=resources_of(amounts, units=GpuUnits.of(spec), pods=None),
+        allocatable=resources_of(amounts, units=GpuUnits.of(spec), pods=None)
+        + Resources(extended=volumes),
         domains=tuple(labels.get(level.node_label, "") for level in spec.topology_levels or []),
         labels=labels,
         taints=tuple(

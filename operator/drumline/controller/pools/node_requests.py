@@ -12,7 +12,7 @@ job is computed from the time that the last nodes of the pool took.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
@@ -63,6 +63,7 @@ class NodeRequests:
         metrics: counts ended demands.
         clock: seconds since the epoch.
         wake_scheduler: wakes the scheduler.
+        limited: returns the CSI drivers that can attach a limited number of volumes to some node.
     """
 
     def __init__(
@@ -76,6 +77,7 @@ class NodeRequests:
         metrics: AutoscalingMetrics,
         clock: Callable[[], float],
         wake_scheduler: Callable[[], None],
+        limited: Callable[[], Iterable[str]] = tuple,
     ) -> None:
         self._pools = pools
         self._pods = pods
@@ -85,6 +87,7 @@ class NodeRequests:
         self._metrics = metrics
         self._clock = clock
         self._wake_scheduler = wake_scheduler
+        self._limited = limited
         self._wake = asyncio.Event()
         self._demands: NodeDemands | None = None
         """None if the demands of an earlier leader were not read yet."""
@@ -112,7 +115,7 @@ class NodeRequests:
 
     def offered(self, snapshot: Snapshot, *, now: float) -> Snapshot:
         """Return the snapshot with the nodes that autoscalers can add, and with the demands."""
-        offers = offers_of(self._pools.by_name)
+        offers = offers_of(self._pools.by_name, limited=self._limited())
         for offer in offers:  # from 0 on: an increase needs the sample before
             for end in DemandEnd:
                 self._metrics.node_requests.labels(offer.pool, str(end))

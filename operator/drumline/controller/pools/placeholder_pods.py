@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from drumline.controller.informers.volumes import ATTACHABLE
 from drumline.kube.kinds import GPU_POOLS
 from drumline.lifecycle.model.timestamps import timestamp
-from drumline_api.base import TAINT_PROMISED
+from drumline_api.base import RESOURCE_CHANNEL, TAINT_PROMISED
 from drumline_api.gpupool import GpuPoolSpec
 from drumline_scheduler.model import Gang, Toleration
 from drumline_scheduler.model.autoscaling import ZONE_LABEL
@@ -146,7 +147,13 @@ def _resources(share: Resources, *, gpu_resource: str) -> Json:
         "ephemeral-storage": str(share.ephemeral_bytes),
     }
     # Extended resources must have equal requests and limits.
-    devices = {gpu_resource: str(share.gpus), **{name: str(n) for name, n in share.extended}}
+    # No node lists what the operator counts itself: volumes and channels.
+    extended = {
+        name: str(n)
+        for name, n in share.extended
+        if name != RESOURCE_CHANNEL and not name.startswith(ATTACHABLE)
+    }
+    devices = {gpu_resource: str(share.gpus), **extended}
     asked = {name: text for name, text in {**amounts, **devices}.items() if text not in ("0", "0m")}
     return {"requests": asked, "limits": {name: asked[name] for name in devices if name in asked}}
 

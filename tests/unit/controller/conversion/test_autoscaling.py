@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from drumline.controller.pools.autoscaling import (
@@ -12,7 +13,7 @@ from drumline.controller.pools.autoscaling import (
 )
 from drumline.controller.pools.placeholder_pods import SCHEDULER_NAME, unschedulable
 from drumline.kube.views import PodView
-from drumline_api.base import ANNOTATION_NODE_DEMAND, LABEL_NODE_DEMAND
+from drumline_api.base import ANNOTATION_NODE_DEMAND, LABEL_NODE_DEMAND, RESOURCE_CHANNEL
 from drumline_api.gpupool import GpuPoolSpec
 from drumline_scheduler.autoscaling.node_demands import NodeDemand
 from drumline_scheduler.model import Gang, NodeOperator, NodeRequirement, TaintEffect, Toleration
@@ -72,6 +73,11 @@ def pods() -> list[dict[str, Any]]:
     )
 
 
+def resources_in(pod: dict[str, Any]) -> dict[str, Any]:
+    (container,) = pod["spec"]["containers"]
+    return container["resources"]
+
+
 def test_a_pool_offers_a_node_in_each_zone_in_order() -> None:
     plain = GpuPoolSpec.model_validate({"nodeSelector": {"pool": "plain"}})
     first, second = offers_of({"plain": plain, "h100": a_spec(zones=["b", "a"])})
@@ -86,6 +92,23 @@ def test_a_pool_offers_a_node_in_each_zone_in_order() -> None:
 def test_a_pool_without_zones_offers_one_anywhere() -> None:
     (offer,) = offers_of({"h100": a_spec()})
     assert (offer.zone, offer.node.domains) == ("", ("", ""))
+
+
+def test_what_the_operator_counts_itself_is_offered_and_not_asked_for() -> None:
+    """No container can request volumes, and no node lists the channel of a ComputeDomain."""
+    (offer,) = offers_of({"h100": a_spec()}, limited=["disks.example.com"])
+    ((name, amount),) = offer.node.allocatable.extended
+    assert amount > 1_000_000
+    counted = Resources(extended=((name, 2), (RESOURCE_CHANNEL, 1)))
+    (pod,) = placeholders_of(
+        replace(DEMAND, shares=(SHARE + counted,)),
+        gang=GANG,
+        spec=a_spec(),
+        pool_uid="p-1",
+        namespace="ours",
+        image="any:1",
+    )
+    assert resources_in(pod) == resources_in(pods()[0])
 
 
 def test_a_placeholder_asks_for_what_the_gang_takes_of_a_node_and_is_nobodys_to_bind() -> None:
@@ -105,8 +128,7 @@ def test_a_placeholder_asks_for_what_the_gang_takes_of_a_node_and_is_nobodys_to_
         "requiredDuringSchedulingIgnoredDuringExecution"
     ]["nodeSelectorTerms"]
     assert term == {"matchExpressions": [{"key": "cpu", "operator": "In", "values": ["amd"]}]}
-    (container,) = first["spec"]["containers"]
-    assert container["resources"] == {
+    assert resources_in(first) == {
         "requests": {
             "cpu": "1500m",
             "memory": str(1 << 30),

@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import replace
 
 from drumline.controller.informers.specs import SpecCache
+from drumline.controller.informers.volumes import attachable
 from drumline.controller.nodes.pods import JobPods
 from drumline.controller.pools.demand_objects import ObjectSettings
 from drumline.controller.pools.keeping_pods import KeepingPods
@@ -17,6 +18,7 @@ from drumline.kube.views import ObjectView
 from drumline.telemetry.metrics import Metrics
 from drumline_api.gpupool import GpuPoolSpec
 from drumline_scheduler.model import Gang, Snapshot
+from drumline_scheduler.resources import Resources
 from tests.property.tiny_autoscaler import NAMESPACE, TinyAutoscaler
 from tests.unit.controller.views import pod_view
 from tests.unit.scheduler.builders import admitted, cluster, gang, node, run
@@ -52,6 +54,7 @@ class Requests:
             metrics=Metrics().autoscaling,
             clock=lambda: NOW,
             wake_scheduler=self.read.set,
+            limited=lambda: ["disks"],
         )
 
     async def cycle(self, snapshot: Snapshot, *pending: Gang) -> None:
@@ -97,3 +100,12 @@ async def test_a_demand_without_an_answer_stops_no_other_one() -> None:
     await requests.until_asked(cluster(node("n0", gpus=4), levels=()), *waiting)
     asked = [len(requests.autoscaler.asked_for(each.uid)) for each in waiting]
     assert asked == [0, 1, 1]
+
+
+async def test_a_gang_whose_pods_have_volumes_of_their_own_asks_for_nodes() -> None:
+    """Their CSI driver has a limit somewhere, and that of a new node is not known."""
+    plain = replace(gang("llama", nodes=2, gpus=8), key="team/llama", uid="job-1")
+    volumes = Resources(extended=((attachable("disks"), 1),))
+    waiting, requests = replace(plain, per_pod=plain.per_pod + volumes), Requests(pods=0)
+    await requests.until_asked(cluster(node("n0", gpus=4), levels=()), waiting)
+    assert len(requests.autoscaler.asked_for("job-1")) == 2
