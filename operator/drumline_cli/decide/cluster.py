@@ -200,12 +200,7 @@ def read(
     pools = _statuses(known.values(), kind=GpuPool.KIND)
     state.interruptions.restore(pools, policy=Policy())
     set_standings(state.nodes, standings(map(health_of, pools.values()), now=as_of))
-    demands = known_demands(
-        placeholders=placeholders,
-        pools=state.pools.by_name,
-        statuses=pools,
-        limited=state.volumes.csi.limited,
-    )
+    demands = known_demands(state, placeholders=placeholders, statuses=pools)
     jobs.update((job.uid, job) for job in state.jobs.all())
     # Phase 3: take the snapshot that a scheduling cycle would get.
     if earlier.builder is not None:

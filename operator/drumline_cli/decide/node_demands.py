@@ -8,6 +8,7 @@ from typing import Any
 
 from drumline.controller.pools.autoscaling import demands_in, offers_of, timeouts_of
 from drumline.controller.pools.node_supply import supply_of
+from drumline.controller.state.cluster import ClusterCache
 from drumline.kube.views import PodView
 from drumline_api.gpupool import GpuPoolSpec
 from drumline_scheduler.autoscaling.node_demands import NodeDemands, demands_after
@@ -46,20 +47,22 @@ class KnownDemands:
 
 
 def known_demands(
+    state: ClusterCache,
     *,
     placeholders: Iterable[PodView],
-    pools: Mapping[str, GpuPoolSpec],
     statuses: Mapping[str, Mapping[str, Any]],
-    limited: Collection[str],
 ) -> KnownDemands:
     """Return the requests.
 
     Args:
+        state: the pools, and the limits of CSI drivers.
         placeholders: the pods that ask for nodes.
-        pools: specs by name.
         statuses: statuses of the pools, by name.
-        limited: CSI drivers with a limit.
     """
     supply = supply_of(statuses)
-    demands = NodeDemands(open=demands_in(placeholders), backoffs=supply.backoffs)
-    return KnownDemands(pools=pools, demands=demands, times=supply.times, limited=limited)
+    return KnownDemands(
+        pools=state.pools.by_name,
+        demands=NodeDemands(open=demands_in(placeholders), backoffs=supply.backoffs),
+        times=supply.times,
+        limited=state.volumes.csi.limited,
+    )
