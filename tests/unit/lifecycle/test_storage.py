@@ -14,7 +14,7 @@ from drumline.lifecycle.plan.deadlines import SENTENCE_SECONDS
 from drumline.lifecycle.plan.planner import plan_job
 from drumline_api.conditions import Phase, Reason
 from drumline_api.jobstatus import TrainingJobStatus
-from drumline_contract import Remark, RemarkKind
+from drumline_contract import Progress, Remark, RemarkKind
 from tests.builders import EPOCH, T0, a_job, a_pod, admitted, observed, running, with_status
 
 FULL = "rank 0: StorageError: checkpoint folder /checkpoints/a: No space left on device"
@@ -45,6 +45,16 @@ def test_a_sentence_that_changes_all_the_time_is_written_as_the_budget_allows() 
     job = running(admitted(a_job()))
     planned = plan_job(job, seen(job, FULL, refresh_due=False), now=T0, epoch=EPOCH)
     assert (planned.status, planned.requeue_at) == (None, T0 + SENTENCE_SECONDS)
+
+
+def test_a_remark_is_written_with_figures_that_are_due_more_often() -> None:
+    """A diverged run goes on, and its figures are written every five seconds."""
+    job = running(admitted(a_job()))
+    seen_job = seen(job, "", refresh_due=False, progress=Progress(step=7))
+    remark = Remark(kind=RemarkKind.LOSS_NOT_FINITE, sentence="the loss is nan since step 6")
+    status = plan_job(job, replace(seen_job, remark=remark), now=T0, epoch=EPOCH).status
+    assert status is not None
+    assert (status.step, status.reason) == (7, Reason.LOSS_NOT_FINITE)
 
 
 def test_a_summary_of_something_else_stays() -> None:

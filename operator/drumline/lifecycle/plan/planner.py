@@ -245,7 +245,8 @@ def _continue_training(situation: Situation) -> JobPlan:
         status, waiting_for=observed.waiting_for, remark=observed.remark
     )
     said = _with_hold_counted(job, said, now=situation.now)
-    if situation.observed.refresh_due:
+    # Figures that are written anyway take the sentence along: they are due more often than it.
+    if observed.refresh_due or status != job.status:
         status = said
     if status != job.status:
         return JobPlan(status=status)
