@@ -103,7 +103,8 @@ def _between(status: Json, begin: str, end: str) -> str:
     if begin not in status or end not in status:
         return "-"
     seconds = (_time(status[end]) - _time(status[begin])).total_seconds()
-    return f"{seconds:.0f} s"
+    # A job's creation has whole seconds, and its placement may be read a moment before.
+    return f"{max(0, round(seconds))} s"
 
 
 def _time(text: str) -> datetime:

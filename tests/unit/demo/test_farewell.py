@@ -39,5 +39,13 @@ def test_a_job_that_never_ran_leaves_dashes(tmp_path: Path) -> None:
     assert table([done], racks={})[1].split() == ["two", "Failed", "-/-", *"----"]
 
 
+def test_a_job_placed_in_the_second_of_its_creation_has_not_waited(tmp_path: Path) -> None:
+    times = {"queuedAt": "2026-01-01T00:00:01Z", "admittedAt": "2026-01-01T00:00:00.700000Z"}
+    done = outcome(
+        {"metadata": {"name": "two", "uid": "12345678-9abc"}, "status": times}, checkpoints=tmp_path
+    )
+    assert " 0 s " in table([done], racks={})[1]
+
+
 def test_the_page_has_the_line_for_a_script_of_ones_own() -> None:
     assert f"\n{OWN_SCRIPT}\n" in Path("docs/laptop.md").read_text()
