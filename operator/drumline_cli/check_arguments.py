@@ -26,7 +26,11 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
     command.add_argument("pool", metavar="POOL", help="a GpuPool")
     command.add_argument(
-        "nodes", nargs="*", metavar="NODE", help="nodes to check (default: all idle nodes)"
+        "nodes",
+        nargs="*",
+        default=[],
+        metavar="NODE",
+        help="nodes to check (default: all idle nodes)",
     )
     command.add_argument(
         "--queue", required=True, help="queue of the job; use one that only borrows"

@@ -53,6 +53,20 @@ _OTHER_WORDS: Final[Mapping[str, str]] = {
     "version": "--version",
 }
 """Words of kubectl, Slurm and others, and the command that does it here."""
+_OTHER_OPTIONS: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("--partition", "--qos"), "--queue"),
+    **dict.fromkeys(
+        ("--gres", "--gpus-per-node", "--nproc-per-node", "--nproc_per_node"), "--gpus"
+    ),
+    **dict.fromkeys(("--mem", "--cpus-per-task", "--cpus"), "--resources"),
+    **dict.fromkeys(("--chdir", "--workdir"), "--folder"),
+    **dict.fromkeys(("--volume", "--volumes"), "--claim"),
+    "--array": "--sweep",
+    "--dependency": "--after",
+}
+"""Options of Slurm and others, and those that do it here."""
+_CLOSE: Final = 0.7
+"""Least similarity of an option that is suggested. Below it, --wait would be taken for --claim."""
 _MAX_SHOWN: Final = 64
 
 
@@ -169,7 +183,9 @@ def _unknown_word(parser: argparse.ArgumentParser, word: str) -> str:
         name = parser.prog.rpartition(" ")[2]
         return f"unknown option {spelling}: {name} works on no single namespace"
     known = [each for action in arguments(parser) for each in action.option_strings]
-    near = difflib.get_close_matches(spelling, known, n=1)
+    meant = _OTHER_OPTIONS.get(spelling)
+    near = difflib.get_close_matches(spelling, known, n=1, cutoff=_CLOSE)
+    near = [meant] if meant in known else near
     # One suggestion only, since option names are often similar.
     hint = f"; did you mean {near[0]}?" if near else ""
     return f"unknown option {spelling[:_MAX_SHOWN]}{hint}"

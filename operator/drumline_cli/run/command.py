@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Final
 
 from drumline.kube.client import KubeClient
@@ -147,22 +148,33 @@ def _packed(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Packe
     if chosen.no_code or chosen.code_from:
         return None
     files = source_files(chosen.folder, environment)
-    _check_script(chosen.command_line, files)
+    _check_script(chosen.command_line, chosen.folder, files)
     return pack(chosen.folder, files)
 
 
-def _check_script(command: Sequence[str], files: Sequence[str]) -> None:
-    """Refuse a script that is not among the files that pods get.
+def _check_script(command: Sequence[str], folder: Path, files: Sequence[str]) -> None:
+    """Refuse a script that is not among the files that pods get, or that they cannot start.
 
     Raises:
-        BadInput: the first script of the command is a relative path without a file.
+        BadInput: the first script of the command is a relative path without a file, or the program
+            is a file that is not executable or not named by a path.
     """
     script = script_of(command)
+    if not script:
+        return
+    path = str(PurePosixPath(script))
     # A missing script would fail only in the pods, perhaps after hours of waiting.
-    if script and str(PurePosixPath(script)) not in files:
+    if path not in files:
         near = get_close_matches(script, files, n=1)
         hint = f"; did you mean {near[0]}?" if near else ". Add it, or use --no-code"
         raise BadInput(f"{script} is not among the files of the folder that pods get{hint}")
+    if script != command[0]:
+        return
+    with_shell = f"{'python' if path.endswith('.py') else 'bash'} {path}"
+    if "/" not in script:
+        raise BadInput(f"{script} is a file, not a program; write {with_shell}")
+    if not os.access(folder / path, os.X_OK):
+        raise BadInput(f"{script} is not executable; write {with_shell}, or run chmod +x {path}")
 
 
 def _dry_run(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from typing import Final, get_args
 
 from drumline.kube.quantity import is_quantity, units
@@ -25,6 +26,7 @@ from drumline_contract import (
     is_module_name,
 )
 
+_RESOURCES: Final = ("cpu", "memory", "ephemeral-storage")
 _CONDITIONS: Final = get_args(AfterSpec.model_fields["condition"].annotation)
 
 
@@ -195,6 +197,7 @@ def resources_of(text: str) -> tuple[tuple[str, str], ...]:
     if len(dict(resources)) < len(resources):
         raise BadInput(f"--resources {text}: one resource is given twice; leave one out")
     for name, amount in resources:
+        _check_resource(name, amount)
         # `64` is 64 bytes and `64m` is less: no container starts with them.
         if name == "memory" and is_quantity(amount) and units(amount) < units(LEAST_MEMORY):
             number = amount.rstrip("mkKiM")
@@ -203,6 +206,17 @@ def resources_of(text: str) -> tuple[tuple[str, str], ...]:
                 f" memory={number}Gi or memory={number}Mi"
             )
     return resources
+
+
+def _check_resource(name: str, amount: str) -> None:
+    """Raise BadInput for a name or an amount that no Pod can have."""
+    if "/" not in name and not name.startswith("hugepages-") and name not in _RESOURCES:
+        near = get_close_matches(name, _RESOURCES, n=1, cutoff=0.5)
+        hint = f"; did you mean {near[0]}?" if near else f": want {', '.join(_RESOURCES)}"
+        raise BadInput(f"--resources {name}={amount}: {name!r} is not a resource of Pods{hint}")
+    if not is_quantity(amount):
+        example = "8 or 500m" if name == "cpu" else "64Gi or 512Mi"
+        raise BadInput(f"--resources {name}={amount}: {amount!r} is not an amount; write {example}")
 
 
 def pairs(texts: Sequence[str], *, option: str, form: str) -> tuple[tuple[str, str], ...]:

@@ -39,6 +39,8 @@ def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
         (("xyzzy",), ("unknown command 'xyzzy'",)),
         (("--no-such",), ("unknown option --no-such",)),
         (("run", "--gpu", "8"), ("drumline run: unknown option --gpu", "did you mean --gpus?")),
+        (("run", "--gpus-per-node", "8"), ("did you mean --gpus?",)),
+        (("run", "--partition=a"), ("did you mean --queue?",)),
         (("run", "--secrt=a"), ("did you mean --secret?",)),
         (("clone", "x", "--claim", "a"), ("drumline clone: unknown option --claim",)),
         (("ui", "--port", "99999"), ("--port: 99999", "0 to 65535")),
@@ -60,6 +62,7 @@ def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
         (("report", "x", "-o", "pdf"), ("drumline report: ", "'pdf'", "html")),
         (("run", "-G", "many"), ("drumline run: ", "-G/--gpus", "many")),
         (("stop",), ("drumline stop: ", "JOB")),
+        (("check-nodes",), ("required: POOL, --queue",)),
     ],
 )
 def test_a_mistake_is_one_sentence_with_what_was_meant(
