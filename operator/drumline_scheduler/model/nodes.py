@@ -6,13 +6,17 @@ terminating ones too.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from fractions import Fraction
+from typing import Final
 
 from drumline_scheduler.model.capacity import CapacityType
 from drumline_scheduler.resources import NOTHING, Resources
+
+_INTEGER: Final = re.compile(r"0|-?[1-9][0-9]{0,18}")
 
 
 class TaintEffect(StrEnum):
@@ -37,6 +41,9 @@ class TolerationOperator(StrEnum):
 
     EQUAL = "Equal"
     EXISTS = "Exists"
+    GREATER_THAN = "Gt"
+    """The taint's value is a larger integer."""
+    LESS_THAN = "Lt"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +63,20 @@ class Toleration:
         # An empty key with `Exists` tolerates every taint.
         if self.operator is TolerationOperator.EXISTS:
             return self.key in ("", taint.key)
-        return self.key == taint.key and self.value == taint.value
+        if self.key != taint.key:
+            return False
+        if self.operator is TolerationOperator.EQUAL:
+            return self.value == taint.value
+        bound, value = _integer(self.value), _integer(taint.value)
+        if bound is None or value is None:
+            return False
+        return value > bound if self.operator is TolerationOperator.GREATER_THAN else value < bound
+
+
+def _integer(text: str) -> int | None:
+    """Return an int64 in the only form that Kubernetes compares: no zeros before it, no plus."""
+    number = int(text) if _INTEGER.fullmatch(text) else None
+    return number if number is not None and -(2**63) <= number < 2**63 else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -301,7 +301,7 @@ def with_runtime_class(node: Node, runtime: RuntimeClassView | None) -> Node:
 
 
 def tolerations_of(given: Iterable[builtin.Toleration]) -> tuple[Toleration, ...]:
-    """Return the tolerations of a pod or a RuntimeClass that the scheduler supports.
+    """Return the tolerations of a pod or a RuntimeClass that the scheduler knows.
 
     Others, with an operator or effect of a newer Kubernetes, tolerate nothing here.
     """

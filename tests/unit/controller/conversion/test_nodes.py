@@ -248,7 +248,7 @@ def test_tolerations_of_a_newer_kubernetes_tolerate_nothing_and_stop_no_snapshot
         uid="u",
         resource_version="1",
         tolerations=(
-            builtin.Toleration(key="a", operator="Gt", value="1"),
+            builtin.Toleration(key="a", operator="Near", value="1"),
             builtin.Toleration(key="b", operator="Exists", effect="NoTuesday"),
             builtin.Toleration(key="c", operator="Exists"),
         ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 from random import Random
 
 import pytest
@@ -85,6 +86,55 @@ def test_a_toleration_covers_a_taint_as_in_kubernetes(
     assert toleration.tolerates(SPOT) is tolerated
     gang_a = gang("a", tolerations=(toleration,))
     assert (node_filter_of(gang_a).ineligibility(node("n", taints=(SPOT,))) is None) is tolerated
+
+
+def decimal(text: str) -> int | None:
+    """Parse as IsDecimalInteger and ParseInt of Kubernetes do."""
+    digits = text.removeprefix("-")
+    canonical = digits.isascii() and digits.isdecimal() and str(int(text)) == text
+    return int(text) if canonical and -(2**63) <= int(text) < 2**63 else None
+
+
+def covers(toleration: Toleration, taint: Taint) -> bool:
+    """Transcribe ToleratesTaint (core/v1)."""
+    if toleration.effect not in (None, taint.effect):
+        return False
+    if toleration.key and toleration.key != taint.key:
+        return False
+    if toleration.operator in ("Equal", "Exists"):
+        return toleration.operator == "Exists" or toleration.value == taint.value
+    mine, its = decimal(toleration.value), decimal(taint.value)
+    if mine is None or its is None:
+        return False
+    return its < mine if toleration.operator == "Lt" else its > mine
+
+
+NUMBERS = (
+    "",
+    "0",
+    "-0",
+    "7",
+    "07",
+    "+7",
+    "-7",
+    "8",
+    "x",
+    "7_0",
+    "\u0667",
+    str(2**63 - 1),
+    str(2**63),
+)
+
+
+@pytest.mark.parametrize("operator", TolerationOperator)
+def test_tolerations_cover_the_taints_that_they_cover_in_kubernetes(
+    operator: TolerationOperator,
+) -> None:
+    keys, effects = ("spot", "other"), (None, NO_SCHEDULE, NO_EXECUTE)
+    for key, effect, value, own in product(keys, effects, NUMBERS, NUMBERS):
+        toleration = Toleration(key=key, operator=operator, value=value, effect=effect)
+        taint = replace(SPOT, value=own)
+        assert toleration.tolerates(taint) is covers(toleration, taint), (toleration, taint)
 
 
 def test_every_taint_needs_a_toleration() -> None:
