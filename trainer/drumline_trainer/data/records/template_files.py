@@ -18,7 +18,8 @@ _CONFIG_FILE: Final = "tokenizer_config.json"
 _TOKENS_FILE: Final = "special_tokens_map.json"
 _ADDED: Final = "added_tokens_decoder"
 _ADDED_FILE: Final = "added_tokens.json"
-_GENERATION_FILES: Final = ("generation_config.json", "config.json")
+_MODEL_FILE: Final = "config.json"
+_GENERATION_FILES: Final = ("generation_config.json", _MODEL_FILE)
 _MOST_TOKENS: Final = 1 << 31
 MOST_TEMPLATE_BYTES: Final = 16 << 20
 
@@ -86,6 +87,16 @@ def special_entries_of(folder: AnyPath) -> dict[str, Mapping[str, Any]]:
         for text, token in entries
         if text is not None
     }
+
+
+def tokenizer_settings_of(folder: AnyPath) -> dict[str, Any]:
+    """Return the content of a folder's tokenizer_config.json. Raises ConfigError."""
+    return _object(folder / _CONFIG_FILE)
+
+
+def model_settings_of(folder: AnyPath) -> dict[str, Any]:
+    """Return the content of a folder's config.json. Raises ConfigError."""
+    return _object(folder / _MODEL_FILE)
 
 
 def _tokenizer_settings(folder: AnyPath) -> dict[str, Any]:

@@ -30,6 +30,7 @@ from drumline_trainer.data.records.template_files import (
     splits_special_tokens,
     stop_numbers_of,
 )
+from drumline_trainer.data.records.tokenizer_classes import build_anew
 
 TOKENIZER_FILE: Final = "tokenizer.json"
 MAX_TOKENIZER_BYTES: Final = 256 << 20
@@ -117,6 +118,7 @@ class LoadedTokenizer:
         tokenizer.no_truncation()
         if getattr(tokenizer.model, "dropout", None):
             tokenizer.model.dropout = None  # random merges would give each rank other tokens
+        build_anew(tokenizer, folder=file.parent)
         _add_tokens_of(file.parent, tokenizer)
         added = tokenizer.get_added_tokens_decoder()
         special = {number: token.content for number, token in added.items() if token.special}
