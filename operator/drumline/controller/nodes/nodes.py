@@ -400,7 +400,8 @@ class NodeCache:
         due = [setup_deadline(view, spec), *map(self._overdue_at, leaving)]
         due += [each.until for each in self._expected(view.name)]
         now = self._clock()
-        arriving = [each.pod for each in self._expected(view.name) if each.until > now]
+        last = now + self._overdue_seconds  # a later end is from before the clock was set back
+        arriving = [each.pod for each in self._expected(view.name) if now < each.until <= last]
         self._recount_at.pop(view.name, None)
         if (at := min(filter(now.__lt__, due), default=inf)) < inf:
             self._recount_at[view.name] = at

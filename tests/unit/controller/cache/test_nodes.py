@@ -275,6 +275,16 @@ def test_a_pod_that_another_scheduler_is_about_to_bind_counts_on_its_node(
     assert (only(nodes).suspicion, only(nodes).used.gpus) == (0, before + 1)
 
 
+def test_a_nomination_does_not_outlive_a_clock_that_is_set_back(
+    nodes: NodeCache, clock: Clock
+) -> None:
+    before = only(nodes).used.gpus
+    nodes.on_pod(None, foreign_pod("waits", node="", nominated_node="node-0"))
+    clock.now -= 3600
+    nodes.recount(["node-0"])
+    assert only(nodes).used.gpus == before
+
+
 def test_a_nominated_pod_that_leaves_counts_no_longer(nodes: NodeCache) -> None:
     before = only(nodes).used.gpus
     waits = foreign_pod("waits", node="", nominated_node="node-0")
