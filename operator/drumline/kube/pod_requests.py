@@ -173,7 +173,7 @@ def pod_limits(spec: PodSpec) -> Amounts:
     """
     limits = _sum(spec, lambda container: container.resources.limits)
     # Overhead counts only for resources that are limited.
-    _add(limits, {name: n for name, n in _parsed(spec.overhead).items() if name in limits})
+    _add(limits, {name: n for name, n in _parsed(spec.overhead).items() if limits.get(name)})
     return limits
 
 
@@ -206,17 +206,16 @@ def _held(spec: PodSpec, status: PodStatus) -> Amounts:
         shown = seen.get(container.name)
         if shown is None or not (shown.allocated_resources or shown.resources):
             return container.resources.requests
-        most = _with_taken(
-            _parsed(container.resources.requests), _taken(shown), infeasible=infeasible
-        )
+        wanted = _parsed(container.resources.requests)
+        most = _with_taken(wanted, _taken(shown), infeasible=infeasible)
         # CPU is in thousandths here, and `_sum` parses quantities. The suffix keeps the unit.
         return {name: f"{count}m" if name == CPU else count for name, count in most.items()}
 
-    together = _sum(spec, held)
+    together = _sum(structs.replace(spec, resources=None), held)
     # Only requests of the pod as a whole: otherwise the status has the sum over its containers.
     wanted = _parsed(spec.resources.requests) if spec.resources is not None else {}
     taken = {name: count for name, count in whole.items() if name in wanted}
-    return _with_taken(together, taken, infeasible=infeasible)
+    return together | (_with_taken(wanted, taken, infeasible=infeasible) if whole else wanted)
 
 
 def _taken(shown: ContainerStatus | PodStatus) -> Amounts:
@@ -227,9 +226,12 @@ def _taken(shown: ContainerStatus | PodStatus) -> Amounts:
 
 
 def _with_taken(wanted: Amounts, taken: Amounts, *, infeasible: bool) -> Amounts:
-    """Return what is held: the larger amount, or what was taken if a resize is infeasible."""
+    """Return what is held: the larger amount, or what was taken if a resize is infeasible.
+
+    A resize may add a resource. An infeasible one must not fill the node with it.
+    """
     if infeasible:
-        return wanted | taken
+        return taken
     _raise_to(wanted, taken)
     return wanted
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from random import Random
 from typing import Any
 
 import msgspec
@@ -149,6 +151,97 @@ def test_limits_are_summed_as_requests_are() -> None:
     assert pod_limits(msgspec.convert(raw, PodSpec)) == {"cpu": 4000}
     overhead = {"overhead": {"cpu": "250m", "memory": "1Gi"}}
     assert pod_limits(msgspec.convert(raw | overhead, PodSpec)) == {"cpu": 4250}
+
+
+def _random_pod(random: Random) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A pod with sidecars and requests of its own, of which some are being resized."""
+
+    def amounts() -> dict[str, str]:
+        return {
+            name: str(random.randint(1, 9)) for name in ("cpu", "memory") if random.random() < 0.7
+        }
+
+    def shown() -> dict[str, Any]:
+        actuated = {"memory": "3", **amounts()}
+        return {"resources": {"requests": actuated}, "allocatedResources": amounts()}
+
+    def containers(prefix: str) -> list[dict[str, Any]]:
+        count = random.randint(1, 3)
+        return [
+            {"name": f"{prefix}{i}", "resources": {"requests": amounts()}} for i in range(count)
+        ]
+
+    mains, inits = containers("main"), containers("init")
+    for each in inits:
+        each.update(random.choice([{}, {"restartPolicy": "Always"}]))
+    spec: dict[str, Any] = {"containers": mains, "initContainers": inits}
+    spec |= random.choice([{}, {"resources": {"requests": amounts()}}])
+    spec |= random.choice([{}, {"overhead": amounts()}])
+    resized = [each for each in (*mains, *inits) if "main" in each["name"] or len(each) > 2]
+    status: dict[str, Any] = {
+        "containerStatuses": [
+            {"name": each["name"], **shown()} for each in resized if random.random() < 0.5
+        ],
+        "conditions": random.choice([[], [_pending("Infeasible")], [_pending("Deferred")]]),
+    }
+    return spec, status | random.choice([{}, shown()])
+
+
+Json = dict[str, Any]
+
+
+def _effective(wanted: Json, shown: Json | None, *, infeasible: bool) -> Json:
+    """Transcribe determineEffectiveRequests of k8s.io/component-helpers."""
+    if shown is None:
+        return wanted
+    parts = [shown["resources"]["requests"], shown["allocatedResources"]]
+    parts += [] if infeasible else [wanted]
+    names = {name for part in parts for name in part}
+    return {name: max(int(part.get(name, 0)) for part in parts) for name in names}
+
+
+def _transcribed(spec: Json, status: Json) -> dict[str, int]:
+    """Transcribe PodRequests."""
+    infeasible = any(each["reason"] == "Infeasible" for each in status["conditions"])
+    shown = {each["name"]: each for each in status["containerStatuses"]}
+
+    def of(container: Json) -> Json:
+        wanted = container["resources"]["requests"]
+        return _effective(wanted, shown.get(container["name"]), infeasible=infeasible)
+
+    total: Counter[str] = Counter()
+    sidecars: Counter[str] = Counter()
+    peak: Counter[str] = Counter()
+    for each in spec["containers"]:
+        total.update(_whole(of(each)))
+    for each in spec["initContainers"]:
+        asked = _whole(of(each))
+        if "restartPolicy" in each:
+            total.update(asked)
+            sidecars.update(asked)
+            peak |= sidecars
+        else:
+            peak |= sidecars + asked
+    total |= peak
+    wanted = spec.get("resources", {"requests": {}})["requests"]
+    effective = _effective(wanted, status if "resources" in status else None, infeasible=infeasible)
+    for name in wanted:
+        # kube-scheduler counts 0 of what an infeasible resize adds. The containers still use it.
+        total[name] = int(effective.get(name, total[name]))
+    total.update(_whole(spec.get("overhead", {})))
+    return {name: count for name, count in total.items() if count}
+
+
+def _whole(amounts: Json) -> Counter[str]:
+    return Counter({name: int(count) for name, count in amounts.items()})
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_requests_are_those_that_kube_scheduler_computes(seed: int) -> None:
+    for spec, status in map(_random_pod, [Random(f"{seed} {number}") for number in range(20)]):
+        counted = pod_requests(msgspec.convert(spec, PodSpec), msgspec.convert(status, PodStatus))
+        cpu = {"cpu": counted["cpu"] // 1000} if "cpu" in counted else {}
+        assert counted | cpu == _transcribed(spec, status), (spec, status)
 
 
 PLAIN: dict[str, Any] = {"containers": [_asks(cpu="1", gpu="1")]}
