@@ -19,6 +19,7 @@ from drumline.lifecycle.plan.actions import (
     JobPlan,
     PushRecord,
 )
+from drumline.lifecycle.plan.failure import PEER_LOST_PATIENCE_SECONDS
 from drumline_api.conditions import ConditionType, Phase, Reason
 from drumline_api.jobstatus import TrainingJobStatus
 from drumline_contract import ExitCode, FaultClass, FinalReport, Incident, Progress
@@ -442,6 +443,17 @@ def test_members_that_peers_blame_and_that_show_no_end_are_lost_after_a_while() 
     assert incident is not None
     assert status.last_incident is not None
     assert status.last_incident.cause == incident.cause
+
+
+@pytest.mark.parametrize(("ahead", "waits"), [(0.0, True), (9.0, True), (3600.0, False)])
+def test_a_kubelet_whose_clock_is_ahead_delays_no_verdict_on_its_peers(
+    ahead: float, waits: bool
+) -> None:
+    job = a_gang()
+    end = ended(exit_code=ExitCode.PEER_LOST, at=T0 + ahead)
+    plan = planned(job, standing_with(job, 1, end=end), now=T0 + 1)
+    assert (plan.status is None) is waits
+    assert plan.requeue_at == (T0 + ahead + PEER_LOST_PATIENCE_SECONDS if waits else None)
 
 
 def peers_lost(reported: FaultClass | None, *, step: int = 5) -> Any:

@@ -93,7 +93,7 @@ def handle_failures(situation: Situation) -> JobPlan | None:
     # Phase 3: a peer that others blame may still show its own end.
     if cause.failure_class is FailureClass.PEER_LOST:
         unexplained = [pod for pod in gang.present if pod.end is None and _is_rank(job, pod)]
-        patience = _peer_lost_deadline(gang)
+        patience = _peer_lost_deadline(gang, now=now)
         if unexplained and now < patience:
             return JobPlan(requeue_at=patience)
         if unexplained:
@@ -239,10 +239,12 @@ def _lost_peer(pod: PodFacts, blamed: Failure) -> Failure:
     return replace(failure, message=message[:1500], reported_class=blamed.reported_class)
 
 
-def _peer_lost_deadline(gang: ObservedGang) -> float:
+def _peer_lost_deadline(gang: ObservedGang, *, now: float) -> float:
     # The patience counts from the first end. Later ends of the same loss must not prolong it.
     ends = [pod.end.ended_at for pod in gang.present if pod.end and pod.end.ended_at]
-    return min(ends, default=0.0) + PEER_LOST_PATIENCE_SECONDS
+    deadline = min(ends, default=0.0) + PEER_LOST_PATIENCE_SECONDS
+    # A kubelet's clock may be hours ahead. The gang does not hold its GPUs until that time.
+    return deadline if deadline <= now + 2 * PEER_LOST_PATIENCE_SECONDS else now
 
 
 def _reschedule(situation: Situation, rescheduled: Sequence[Failure]) -> TrainingJobStatus:
