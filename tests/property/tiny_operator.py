@@ -355,6 +355,7 @@ class _Operator:
                 pods_of=lambda job: self.cache.pods.of(job.namespace, job.uid),
                 clock=lambda: NOW,
                 monotonic=lambda: NOW,
+                is_stuck=self.cache.nodes.is_stuck,
             ),
             watch=AgentWatch(agents=agents, enqueue=lambda _: None, clock=lambda: NOW),
             state=self.cache,

@@ -314,6 +314,7 @@ class LeaderComponents:
                 pods_of=lambda job: state.pods.of(job.namespace, job.uid),
                 clock=self._clocks.wall,
                 monotonic=self._clocks.monotonic,
+                is_stuck=state.nodes.is_stuck,
                 serves_one_node=state.volumes.serves_one_node,
                 default_class=state.volumes.default_class,
             ),

@@ -129,14 +129,19 @@ class NodeCache:
         self._values: dict[str, Node] = {}
         self._recount_at: dict[str, float] = {}
         """Time at which a node's cached value may change without an event, by node."""
-        self._contested: dict[str, tuple[str, ...]] = {}
+        self.contested: dict[str, tuple[str, ...]] = {}
+        """Pools of each node that several pools select, its own first."""
         self._unpooled: set[str] = set()
         """Nodes that belonged to no pool at the last call of `in_pools`."""
         self._charged: dict[str, tuple[ChargedPod, ...]] = {}
         """Pods that are charged to a queue without being members, by node."""
 
-    def on_pod(self, old: PodView | None, new: PodView | None) -> None:
-        """Process an event of a pod, of any owner."""
+    def on_pod(self, old: PodView | None, new: PodView | None) -> float | None:
+        """Process an event of a pod, of any owner.
+
+        Returns:
+            the end of its grace period on this clock; None if its begin was not seen.
+        """
         self._nominate(old, new)
         leaves_at = self._end_seen(old, new)
         if old is not None:
@@ -150,6 +155,7 @@ class NodeCache:
             self.volumes.on_pod(None, new)
             if new.group:
                 self.groups.setdefault((new.namespace, new.group), {})[new.uid] = new
+        return leaves_at
 
     def _remove(self, pod: PodView) -> None:
         pods = self._pods.get(pod.node_name)
@@ -211,7 +217,7 @@ class NodeCache:
                 self.labels,
                 self._distrusted,
                 self._values,
-                self._contested,
+                self.contested,
                 self._recount_at,
                 self._charged,
             ):
@@ -321,10 +327,10 @@ class NodeCache:
                     continue
                 # A node without a matching pool is remembered, so that CPU nodes cost nothing.
                 matching = _pools_of(view, pools)
-                self._contested.pop(name, None)
+                self.contested.pop(name, None)
                 self._charged.pop(name, None)
                 if len(matching) > 1:
-                    self._contested[name] = matching
+                    self.contested[name] = matching
                 if not matching:
                     self._unpooled.add(name)
                     continue
@@ -343,13 +349,9 @@ class NodeCache:
             if name in self._values:
                 for charged in pods:
                     leaving = charged.leaving and self._ends_soon(charged.pod)
-                    hangs = charged.leaving and self._is_stuck(charged.pod)
+                    hangs = charged.leaving and self.is_stuck(charged.pod)
                     hanging = f"{stuck_text(charged.pod)} on {name}" if hangs else ""
                     yield self._values[name], replace(charged, leaving=leaving, hanging=hanging)
-
-    def contested(self) -> Mapping[str, tuple[str, ...]]:
-        """Return the nodes that several pools select, with these pools, its own first."""
-        return self._contested
 
     def _take(self, view: NodeView) -> None:
         name, before = view.name, self._views.get(view.name)
@@ -414,9 +416,9 @@ class NodeCache:
             used=use([*pods, *arriving]) + volumes,
             terminating=use(each for each in role.terminating if self._may_end(each)),
             overdue=use(
-                each for each in role.terminating if self._may_end(each) and self._is_stuck(each)
+                each for each in role.terminating if self._may_end(each) and self.is_stuck(each)
             ),
-            hanging=tuple(map(stuck_text, filter(self._is_stuck, leaving)))[:MAX_HANGING],
+            hanging=tuple(map(stuck_text, filter(self.is_stuck, leaving)))[:MAX_HANGING],
             distrusted=view.name in self._distrusted,
             closed=self._closed(view.name) or _unread(view, pods),
             standing=self._standing(view.name),
@@ -468,9 +470,13 @@ class NodeCache:
             return standing
         return replace(standing, suspicion=standing.suspicion + 1)
 
+    def is_stuck(self, pod: PodView) -> bool:
+        """Return whether a leaving pod should have been gone some time ago."""
+        return self._overdue_at(pod) <= self._clock()
+
     def _ends_soon(self, pod: PodView) -> bool:
         """Return whether to wait for the end of a pod that is, or will be, deleted."""
-        return self._may_end(pod) and not self._is_stuck(pod)
+        return self._may_end(pod) and not self.is_stuck(pod)
 
     def _may_end(self, pod: PodView) -> bool:
         """Return whether the grace period of a leaving pod ends soon or has ended.
@@ -480,10 +486,6 @@ class NodeCache:
         # An empty time means not deleted yet: the deletion is due now.
         end = seconds_of(pod.deletion_time) if pod.deletion_time else 0.0
         return end is not None and end <= self._clock() + LONGEST_GRACE_SECONDS
-
-    def _is_stuck(self, pod: PodView) -> bool:
-        """Return whether a leaving pod should have been gone some time ago."""
-        return self._overdue_at(pod) <= self._clock()
 
     def _overdue_at(self, pod: PodView) -> float:
         """Return the time at which a leaving pod counts as stuck.

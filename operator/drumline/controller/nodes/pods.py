@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import defaultdict
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from drumline.controller.nodes.pod_conversion import facts_of
 from drumline.kube.views import PodView
@@ -45,14 +45,24 @@ class JobPods:
         """Number of the newest event of each job that has pods."""
         self._numbers = itertools.count(1)
 
-    def on_pod(self, old: PodView | None, new: PodView | None) -> None:
-        """Process an event. `new` is None if the pod was deleted."""
+    def on_pod(
+        self, old: PodView | None, new: PodView | None, *, leaves_at: float | None = None
+    ) -> None:
+        """Process an event.
+
+        Args:
+            old: the pod before.
+            new: the pod now. None if it was deleted.
+            leaves_at: end of its grace period on our clock. None: that of the API server counts.
+        """
         if old is not None:
             self._remove(old)
         if new is None or not is_owned(new):
             return
         facts = facts_of(new)
         if facts is not None:
+            if leaves_at is not None:
+                facts = replace(facts, terminates_by=leaves_at)
             self._pods[new.namespace, new.owner_uid][new.uid] = facts
             self._stamps[new.namespace, new.owner_uid] = next(self._numbers)
 

@@ -14,8 +14,7 @@ from typing import Any, Final
 
 from drumline.controller.agents.client import AgentClient, AgentError, OtherMembersError
 from drumline.controller.agents.deliveries import Deliveries
-from drumline.controller.nodes.conversion import seconds_of
-from drumline.controller.nodes.nodes import OVERDUE_SECONDS, stuck_text
+from drumline.controller.nodes.nodes import stuck_text
 from drumline.controller.nodes.pod_conversion import event_of
 from drumline.controller.nodes.pods import is_owned
 from drumline.controller.reconciler.child_objects import ChildObjects, NoComputeDomains
@@ -40,6 +39,7 @@ from drumline.kube.kinds import (
     PODS,
     TRAINING_JOBS,
 )
+from drumline.kube.views import PodView
 from drumline.lifecycle.manifests import children
 from drumline.lifecycle.manifests.containers import with_limits
 from drumline.lifecycle.manifests.pod_settings import PodSettings
@@ -116,6 +116,7 @@ class Executor:
         pods_of: returns the pods of a job in the cache.
         clock: seconds since the epoch.
         monotonic: monotonic seconds.
+        is_stuck: returns whether a leaving pod should have been gone some time ago.
         serves_one_node: tells a claim that several nodes cannot use at the same time.
         default_class: returns the name of the cluster's default StorageClass, or ''.
     """
@@ -133,6 +134,7 @@ class Executor:
         pods_of: Callable[[Job], Collection[PodFacts]],
         clock: Callable[[], float],
         monotonic: Callable[[], float],
+        is_stuck: Callable[[PodView], bool],
         serves_one_node: ServesOneNode = any_node,
         default_class: Callable[[], str] = str,
     ) -> None:
@@ -151,6 +153,7 @@ class Executor:
         )
         self._clock = clock
         self._monotonic = monotonic
+        self._is_stuck = is_stuck
         self._events_pace = EventsPace()
 
     def token(self, job: Job) -> bytes:
@@ -275,7 +278,7 @@ class Executor:
         _raise_worst(list(errors.values()))
         if errors:
             conflict = await name_conflict(
-                self._client, namespace=job.namespace, names=errors, now=self._clock()
+                self._client, namespace=job.namespace, names=errors, is_stuck=self._is_stuck
             )
             raise GangRejected(conflict) if conflict else RetryLater(TAKEN_NAME_RETRY_SECONDS)
 
@@ -445,7 +448,11 @@ def _raise_worst(errors: list[KubeError]) -> None:
 
 
 async def name_conflict(
-    client: KubeClient, *, namespace: str, names: Iterable[str], now: float
+    client: KubeClient,
+    *,
+    namespace: str,
+    names: Iterable[str],
+    is_stuck: Callable[[PodView], bool],
 ) -> str | None:
     """Return why a member's pod cannot be created: its name is another owner's. None otherwise.
 
@@ -458,7 +465,7 @@ async def name_conflict(
         client: reads from the API server.
         namespace: namespace of the job.
         names: names of the member pods.
-        now: Unix time in seconds.
+        is_stuck: returns whether a leaving pod should have been gone some time ago.
 
     Raises:
         KubeError: the API server did not answer.
@@ -473,8 +480,7 @@ async def name_conflict(
                 f"pod {name} already exists and does not belong to a TrainingJob: delete that"
                 " pod, or rename one of the two"
             )
-        ends = seconds_of(pod.deletion_time)
-        if ends is not None and ends + OVERDUE_SECONDS <= now:
+        if pod.terminating and is_stuck(pod):
             place = f" on node {pod.node_name}" if pod.node_name else ""
             return (
                 f"pod {stuck_text(pod)}{place} was deleted, but it still exists and has the name"

@@ -137,8 +137,8 @@ class ClusterCache:
         Returns:
             Whether it waits for quota, or did.
         """
-        self.nodes.on_pod(old, new)
-        self.pods.on_pod(old, new)
+        leaves_at = self.nodes.on_pod(old, new)
+        self.pods.on_pod(old, new, leaves_at=leaves_at)
         if old is None and new is not None:
             self.scheduling.learn_requests(new)
         return self.workloads is not None and self.workloads.on_pod(old, new)

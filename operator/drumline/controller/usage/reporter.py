@@ -245,7 +245,7 @@ class UsageReporter:
     ) -> Statements:
         pools, queues = self._state.pools, self._state.queues
         if resource is GPU_POOLS:
-            overlap = overlap_of(view.name, contested=self._state.nodes.contested())
+            overlap = overlap_of(view.name, contested=self._state.nodes.contested)
             return of_pool(problem=pools.problem(view.name), nodes=nodes, overlap=overlap)
         return of_queue(
             queues.get(view.name),

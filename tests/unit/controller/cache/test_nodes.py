@@ -172,10 +172,10 @@ def test_a_node_that_several_pools_select_belongs_to_the_first(nodes: NodeCache)
     selector = GpuPoolSpec.model_validate({"nodeSelector": {"gpu": "h100"}})
     pools = {"z-old": selector, "a-new": selector}
     assert [node.pool for node in nodes.in_pools(pools, roles=members_only)] == ["z-old"]
-    assert nodes.contested() == {"node-0": ("z-old", "a-new")}
+    assert nodes.contested == {"node-0": ("z-old", "a-new")}
     nodes.pools_changed()
     assert [node.pool for node in nodes.in_pools(POOLS, roles=members_only)] == ["h100"]
-    assert nodes.contested() == {}
+    assert nodes.contested == {}
 
 
 def test_a_pod_that_should_have_been_gone_is_overdue_without_an_event(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import pytest
 
+from drumline.controller.nodes.nodes import OVERDUE_SECONDS, NodeCache
 from drumline.controller.reconciler.events_pace import LEAST_SECONDS, MOST_SECONDS
 from drumline.controller.reconciler.executor import (
     Executor,
@@ -17,11 +19,13 @@ from drumline.controller.reconciler.executor import (
 )
 from drumline.controller.reconciler.job_memory import UNSEEN_SECONDS, JobMemory
 from drumline.controller.reconciler.orphan_sweep import JobIdentity
+from drumline.kube import codec
 from drumline.kube.client import KubeClient
 from drumline.lifecycle.manifests.pod_settings import PodSettings
 from drumline.lifecycle.model.hardware import PoolGpus
 from drumline.lifecycle.model.observed import PodFacts
 from drumline.lifecycle.model.signing_keys import SigningKeys
+from drumline.lifecycle.model.timestamps import timestamp
 from drumline.lifecycle.plan.actions import (
     CreateMembers,
     DeleteGenerations,
@@ -49,6 +53,7 @@ class Desk:
     """How long the API server takes for each list."""
     behind: list[float]
     """By how much the wall clock was set back."""
+    nodes: NodeCache
     pods: list[PodFacts] = field(default_factory=list[PodFacts])
     pools: dict[str, PoolGpus] = field(default_factory=dict[str, PoolGpus])
 
@@ -58,6 +63,7 @@ async def desk() -> AsyncIterator[Desk]:
     api, pods, clock, answer_seconds = FakeApi(), list[PodFacts](), [T0], [0.0]
     behind = [0.0]
     pools: dict[str, PoolGpus] = {}
+    nodes = NodeCache(clock=lambda: clock[0] - behind[0])
     async with api.serving() as credentials, KubeClient(credentials) as client:
         nothing = cast("Any", None)
         executor = Executor(
@@ -70,6 +76,7 @@ async def desk() -> AsyncIterator[Desk]:
             shared=nothing,
             pods_of=lambda _: pods,
             clock=lambda: clock[0] - behind[0],
+            is_stuck=nodes.is_stuck,
             monotonic=lambda: clock[0] + answer_seconds[0] * api.lists,
         )
         yield Desk(
@@ -79,6 +86,7 @@ async def desk() -> AsyncIterator[Desk]:
             clock=clock,
             answer_seconds=answer_seconds,
             behind=behind,
+            nodes=nodes,
             pools=pools,
         )
 
@@ -163,6 +171,29 @@ async def test_a_name_that_another_owners_pod_holds_rejects_the_gang_and_says_so
         SECOND.name,
         FIRST.name,
     ]
+
+
+async def test_a_pod_leaves_in_time_by_our_clock_although_that_of_the_api_server_is_behind(
+    desk: Desk,
+) -> None:
+    place: dict[str, Any] = {
+        "spec": {"nodeName": "node-0", "containers": []},
+        "status": {"phase": "Running"},
+    }
+    pod: dict[str, Any] = {"metadata": {"namespace": "team", "name": SECOND.name, **OURS}, **place}
+    pod["metadata"]["uid"] = "of the job before"
+    runs = codec.pod(json.dumps(pod).encode())
+    desk.nodes.on_pod(None, runs)
+    pod["metadata"] |= {"deletionTimestamp": timestamp(T0 - 3600), "deletionGracePeriodSeconds": 30}
+    desk.nodes.on_pod(runs, codec.pod(json.dumps(pod).encode()))
+    desk.api.put("pods", pod)
+    memory = JobMemory()
+    memory.children_generation = memory.claims_generation = JOB.status.generation or 0
+    with pytest.raises(RetryLater):
+        await desk.executor.act(JOB, CreateMembers(indices=(0, 1)), memory)
+    desk.clock[0] += 30 + OVERDUE_SECONDS
+    with pytest.raises(GangRejected):
+        await desk.executor.act(JOB, CreateMembers(indices=(0, 1)), memory)
 
 
 @pytest.mark.parametrize("exists", [True, False])

@@ -30,9 +30,11 @@ from drumline.lifecycle.model.hardware import PoolGpus
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.members import members_of
 from drumline.lifecycle.model.signing_keys import SigningKeys
+from drumline.lifecycle.model.timestamps import timestamp
 from drumline.lifecycle.plan.elastic import growth_notice_id
 from drumline.telemetry.incidents import IncidentCounters
 from drumline.telemetry.metrics import Metrics
+from drumline_api.conditions import Reason
 from tests.builders import EPOCH, T0, a_job, admitted, running, with_status
 from tests.fake_agents import FakeAgent
 from tests.hostile_agents import HostileAgent, silent
@@ -123,6 +125,7 @@ class Operator:
                 pods_of=lambda job: state.pods.of(job.namespace, job.uid),
                 clock=lambda: T0 + 6,
                 monotonic=time.monotonic,
+                is_stuck=state.nodes.is_stuck,
             ),
             watch=self.watch,
             state=state,
@@ -140,8 +143,8 @@ class Operator:
         async with asyncio.timeout(HANG_SECONDS):
             await self.delivered.get()
 
-    async def reconcile_only(self) -> None:
-        await self._reconciler.reconcile(JOB.key)
+    async def reconcile_only(self) -> float | None:
+        return await self._reconciler.reconcile(JOB.key)
 
     async def reconcile_on_news(self) -> None:
         async with asyncio.timeout(HANG_SECONDS):
@@ -210,3 +213,27 @@ async def test_a_silent_agent_keeps_no_worker(agents: list[FakeAgent], operator:
         await operator.reconcile_only()
         await mute.until_asked(1)
         assert (len(operator.deliveries), operator.delivered.empty()) == (1, True)
+
+
+@pytest.mark.parametrize("ahead", [-3600.0, 0.0, 3600.0])
+async def test_new_pods_wait_for_old_ones_whatever_the_clock_of_the_api_server_shows(
+    ahead: float,
+) -> None:
+    template = {"image": "mine:1"}
+    job = running(admitted(a_job(template=template), nodes=("a", "b")))
+    job = with_status(
+        job, transitions.requeued(job, reason=Reason.PREEMPTED, message="", now=T0 + 1)
+    )
+    job = admitted(job, nodes=("b", "c"), at=T0 + 2)
+    state = ClusterCache(nodes=NodeCache(clock=lambda: T0 + 6))
+    state.on_pool(None, pool_view())
+    state.on_queue(None, queue_view())
+    status = job.status.model_dump(mode="json", by_alias=True, exclude_none=True)
+    state.on_job(None, job_view(uid=job.uid, status=status, template=template, nodes=2))
+    runs = pod_view(job_uid=job.uid, node_name="a")
+    ends = {"deletion_time": timestamp(T0 + 36 + ahead), "grace_seconds": 30}
+    state.on_pod(None, runs)
+    state.on_pod(runs, pod_view(job_uid=job.uid, node_name="a", terminating=True, **ends))
+    operator = Operator(port=1, state=state)
+    async with operator.agents, operator.watch, operator.deliveries:
+        assert await operator.reconcile_only() == 30.0
