@@ -30,8 +30,7 @@ _MOST_KNOWN: Final = 128
 """Most different constraints that are remembered. The pods of a group mostly have equal ones."""
 _OPERATORS: Final = frozenset({"In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"})
 _TOLERATION_OPERATORS: Final = frozenset({"", "Equal", "Exists", "Gt", "Lt"})
-_NODE_NAME: Final = "metadata.name"
-_FIELDS: Final = frozenset({_NODE_NAME})
+_FIELDS: Final = frozenset({builtin.NODE_NAME})
 _EFFECTS: Final = frozenset({"", "NoSchedule", "PreferNoSchedule", "NoExecute"})
 _selector_decoder: Final = msgspec.json.Decoder(dict[str, str] | None)
 _affinity_decoder: Final = msgspec.json.Decoder(builtin.Affinity | None)
@@ -133,7 +132,7 @@ def placement_of_template(spec: builtin.PlacedPodSpec) -> PlacementView:
 
 def _on_node(placement: PlacementView, name: str) -> PlacementView:
     """Return the node constraints of pods that name their node, which no scheduler changes."""
-    here = ExpressionView(key=_NODE_NAME, operator="In", values=(name,))
+    here = ExpressionView(key=builtin.NODE_NAME, operator="In", values=(name,))
     # A term without expressions matches no node.
     terms = tuple((*term, here) if term else () for term in placement.affinity)
     return structs.replace(placement, affinity=terms or ((here,),))
@@ -179,11 +178,9 @@ def _decoded_placement(
 
 
 def _conditions(term: builtin.PodNodeTerm) -> tuple[builtin.PodNodeExpression, ...]:
-    fields = term.match_fields or ()
-    for field in fields:
-        # The only field of a node that Kubernetes compares. No label of a node has this key.
+    for field in term.match_fields or ():
         _check("field of a node", field.key, known=_FIELDS)
-    return *(term.match_expressions or ()), *fields
+    return term.conditions()
 
 
 def _toleration(toleration: builtin.Toleration) -> builtin.Toleration:

@@ -37,11 +37,7 @@ def volume_terms(stored: storage.PersistentVolume) -> Terms:
     affinity = stored.spec.node_affinity
     required = affinity.required if affinity is not None else None
     terms = (required.node_selector_terms or ()) if required is not None else ()
-    own = tuple(
-        # `matchFields` knows only `metadata.name`, so one list can hold both kinds of expressions.
-        tuple(map(_expression, (*(term.match_expressions or ()), *(term.match_fields or ()))))
-        for term in terms[:MAX_TERMS]
-    )
+    own = tuple(tuple(map(_expression, term.conditions())) for term in terms[:MAX_TERMS])
     zones = _zone_terms(stored.metadata.labels or {})
     if not (own and zones):
         return own or zones

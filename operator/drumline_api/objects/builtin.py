@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import Final
 
 import msgspec
+from msgspec import structs
 
 from drumline_api.objects.base import Metadata, ObjectMetadata, ObjectPart
 
@@ -63,6 +64,11 @@ class Toleration(ObjectPart, frozen=True):
     effect: str = ""
 
 
+NODE_NAME: Final = "metadata.name"
+"""The only field of a node that Kubernetes compares."""
+_LABEL_OF_NO_NODE: Final = "metadata.name/label"
+
+
 class PodNodeExpression(ObjectPart, frozen=True):
     """One requirement of node affinity."""
 
@@ -77,6 +83,17 @@ class PodNodeTerm(ObjectPart, frozen=True):
     # Labels and fields are separate lists in the API, and both must match.
     match_expressions: list[PodNodeExpression] | None = None
     match_fields: list[PodNodeExpression] | None = None
+
+    def conditions(self) -> tuple[PodNodeExpression, ...]:
+        """Return the conditions of both lists. The key `metadata.name` is the node's name.
+
+        An expression with this key is about a label of that name, which no node has.
+        """
+        labels = (
+            structs.replace(each, key=_LABEL_OF_NO_NODE) if each.key == NODE_NAME else each
+            for each in self.match_expressions or ()
+        )
+        return *labels, *(self.match_fields or ())
 
 
 class PodNodeTerms(ObjectPart, frozen=True):

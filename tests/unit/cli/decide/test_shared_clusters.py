@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from drumline.kube.storage_codec import persistent_volume
 from tests.texts import missing
 from tests.unit.cli.decide.test_command import (
     a_class,
@@ -91,9 +93,9 @@ def test_no_workload_of_a_namespace_that_ends_gets_a_place(
         assert {row.get("reason") for row in said.values()} <= {None, "NamespaceTerminating"}
 
 
-def only_on(*nodes: str, key: str = "metadata.name") -> Json:
+def only_on(*nodes: str, key: str = "metadata.name", among: str = "matchFields") -> Json:
     fields = [{"key": key, "operator": "In", "values": list(nodes)}]
-    terms = {"nodeSelectorTerms": [{"matchFields": fields}]}
+    terms = {"nodeSelectorTerms": [{among: fields}]}
     return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
 
 
@@ -109,6 +111,21 @@ def test_a_pod_that_names_its_node_waits_for_that_node(
     waiting["spec"]["affinity"] = only_on(node, key="gpu")
     file = written(tmp_path, a_node("n1"), a_pool(), a_queue(), waiting)
     assert not missing(run(capsys, "decide", "-f", file)[1], "'gpu' is no field of a node")
+
+
+def test_a_label_that_is_called_like_the_name_of_a_node_is_on_no_node(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """kube-scheduler would leave the pod pending, and it would keep its quota."""
+    waiting = a_gated_pod("notebook")
+    waiting["spec"]["affinity"] = only_on("n1", among="matchExpressions")
+    file = written(tmp_path, a_node("n1"), a_pool(), a_queue(), waiting)
+    assert verdicts(capsys, "-f", file)["team/pods/notebook"]["verdict"] == "Waits"
+    volume: Json = {"metadata": {"name": "pv"}, "spec": {"nodeAffinity": {"required": {}}}}
+    terms = [{"matchExpressions": [{"key": "metadata.name", "operator": "Exists"}]}]
+    volume["spec"]["nodeAffinity"]["required"]["nodeSelectorTerms"] = terms
+    ((expression,),) = persistent_volume(json.dumps(volume).encode()).affinity
+    assert expression.key != "metadata.name"
 
 
 @pytest.mark.parametrize(("node", "verdict"), [("n1", "Waits"), ("n2", "Admitted")])
