@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import signal
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, cast
@@ -40,14 +41,19 @@ def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
     name = f"check-{random_letters()}"
 
     async def check() -> tuple[CheckResult, ...]:
+        _end_with_a_signal()
         # Nodes are required: without them no idle node can be found.
         wanted = WantedKinds(namespace=None, nodes=True)
         cluster = await from_cluster(credentials, wanted, own=namespace)
+        for remark in cluster.remarks:
+            say(remark)
         nodes = nodes_to_check(node_rows(cluster), pool=chosen.pool, names=chosen.nodes)
         manifest = check_job(
             name, nodes, queue=chosen.queue, image=chosen.image, device=chosen.device
         )
         async with cluster_client(credentials) as client:
+            # The chart's userPolicy accepts a job only with its sender.
+            manifest["spec"]["user"] = (await reads.self_review(client)).username or None
             await create_job(client, manifest, (), namespace=namespace, say=say)
             try:
                 results = await _results(client, job=name, namespace=namespace, seconds=chosen.wait)
@@ -65,9 +71,18 @@ def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
         raise NotAnswered(
             refusal(error, what=f"check of pool {chosen.pool}", verb="make")
         ) from None
+    except asyncio.CancelledError:
+        raise NotAnswered(f"the check of pool {chosen.pool} was stopped") from None
     # Exit code 1 lets scripts react to a failed node.
     failed = any(result.failed for result in results)
     return Output(text=table(results), exit_code=1 if failed else 0)
+
+
+def _end_with_a_signal() -> None:
+    """Delete the job also when the pod of a CronJob is stopped. Process 1 ignores the signal."""
+    task = asyncio.current_task()
+    assert task is not None  # noqa: S101 - called in a task
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
 
 
 async def _results(

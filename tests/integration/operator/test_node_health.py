@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from drumline_contract import SlowMember
+from tests.integration.operator.chart_rights import NAMESPACE, token_of
 from tests.integration.operator.conftest import Site, a_claim, a_volume_for, next_nodes
+from tests.integration.operator.proxy import Proxy
 from tests.integration.operator.trainers import Trainers
-from tests.kube import Json
+from tests.kube import Json, phase_is
 from tests.operator_process import OperatorProcess
+from tests.patience import HANG_SECONDS
 from tools.cluster.kwok import fake_node
 
 pytestmark = pytest.mark.usefixtures("operator")
@@ -110,3 +117,46 @@ def test_a_node_that_is_slow_for_two_tenants_takes_no_new_pods(
 def _is_about(event: Json, node: str) -> bool:
     about = event.get("regarding") or event.get("involvedObject") or {}
     return (event.get("reason"), about.get("name")) == ("NodeQuarantined", node)
+
+
+def test_a_check_takes_idle_nodes_alone_and_leaves_no_job_when_it_is_stopped(
+    site: Site, tmp_path: Path
+) -> None:
+    """With the rights of the chart's CronJob, which sees that a Pod outside of jobs has a node."""
+    devices = {"limits": {"nvidia.com/gpu": "8"}}
+    container = {"name": "main", "image": "any:1", "resources": devices}
+    site.kube.create(
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": "foreign", "namespace": site.namespace},
+            "spec": {"nodeName": site.nodes[0], "containers": [container]},
+        }
+    )
+
+    def is_charged(pool: Json | None) -> bool:
+        return (pool or {}).get("status", {}).get("usedGpus") == 8
+
+    site.kube.wait("gpupools", site.pool, None, is_charged)
+    account, rights = "drumline-node-checks", f"nodeChecks.pools={{{site.pool}}}"
+    schedule = "nodeChecks.schedule=@daily"
+    with (
+        token_of(site.kube, account, schedule, rights) as token,
+        Proxy(site.kube.kubeconfig, tmp_path, token=token) as proxy,
+    ):
+        options = ("--queue", site.queue, "--image", "trainer:1", "-n", NAMESPACE)
+        check = subprocess.Popen(
+            (sys.executable, "-m", "drumline", "check-nodes", site.pool, *options),
+            env={**os.environ, "KUBECONFIG": str(proxy.kubeconfig)},
+            stderr=subprocess.PIPE,
+        )
+        (job,) = site.kube.wait_all(
+            "trainingjobs", NAMESPACE, lambda jobs: any(map(phase_is("Running"), jobs))
+        )
+        check.terminate()
+        _, said = check.communicate(timeout=HANG_SECONDS)
+    assert b"was stopped" in said
+    assert job["spec"]["nodes"] == len(site.nodes) - 1
+    assert job["spec"]["user"] == f"system:serviceaccount:{NAMESPACE}:{account}"
+    site.kube.wait_all("trainingjobs", NAMESPACE, lambda jobs: not jobs)
+    site.kube.delete("pods", "foreign", site.namespace, grace=0)
