@@ -11,7 +11,9 @@ from drumline.lifecycle.incidents.failures import (
     Failure,
     FailureClass,
     classify,
+    counts_as_failed_start,
     final_report,
+    refused_by_kubelet,
     root_cause,
 )
 from drumline.lifecycle.model.observed import PodEnd
@@ -110,6 +112,19 @@ def test_the_sentence_carries_the_last_words(end: Any, said: str) -> None:
     failure = failure_of(end=end)
     assert failure is not None
     assert failure.message == f"pod llama-0-g1 on node-a {said}"
+
+
+def test_a_node_under_pressure_refuses_pods_and_evicts_none() -> None:
+    """The kubelet gives both the reason Evicted. The pod has exceeded nothing."""
+    why = "Pod was rejected: The node had condition: [DiskPressure]. "
+    end = ended(exit_code=None, reason="Evicted", message=why)
+    failure = failure_of(end=end)
+    assert failure is not None
+    assert failure.failure_class is FailureClass.REFUSED
+    assert refused_by_kubelet(end)
+    assert not counts_as_failed_start(end)
+    forged = ended(exit_code=1, reason="Error", message=why)
+    assert not refused_by_kubelet(forged), "the program wrote it"
 
 
 def test_last_words_are_bounded_whatever_they_are() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from drumline.kube.views import ContainerView, EventView, PodPhase, PodView
+from drumline.lifecycle.incidents.failures import REJECTED
 from drumline.lifecycle.incidents.start_troubles import MAX_SENTENCE_CHARS, UNTOLD_REASONS
 from drumline.lifecycle.manifests.agents import JOIN_CONTAINER
 from drumline.lifecycle.manifests.containers import TRAINER_CONTAINER
@@ -126,7 +127,8 @@ def _ended(pod: PodView, container: ContainerView, *, succeeded: bool) -> PodEnd
 
 
 def _own_limit(pod: PodView) -> str:
-    if pod.reason != "Evicted" or pod.disruption_reason == _NODE_PRESSURE:
+    is_refused = pod.message.startswith(REJECTED)
+    if pod.reason != "Evicted" or is_refused or pod.disruption_reason == _NODE_PRESSURE:
         return ""
     return pod.message or pod.reason
 

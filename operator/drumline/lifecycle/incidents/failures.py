@@ -110,6 +110,10 @@ REFUSALS = (
     "UnexpectedPredicateFailureType",
 )
 """Beginnings of the reasons with which a kubelet refuses a pod (`pkg/kubelet/lifecycle`)."""
+REJECTED: Final = "Pod was rejected: "
+"""Beginning of the message about a refused pod. A node under pressure gives the reason Evicted."""
+_OF_NODE: Final = ("OutOf", "NodeShutdown", "Evicted")
+"""Beginnings of the reasons whose cause is in the node."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,16 +197,18 @@ def refused_by_kubelet(end: PodEnd) -> bool:
     """
     # With an exit code the container ran, so the kubelet had admitted the pod.
     shut_down = end.reason == "NodeShutdown" and end.exit_code is not None
-    return not end.succeeded and end.reason.startswith(REFUSALS) and not shut_down
+    # With an exit code the message is the program's own.
+    rejected = end.exit_code is None and end.message.startswith(REJECTED)
+    return not end.succeeded and (rejected or end.reason.startswith(REFUSALS)) and not shut_down
 
 
 def counts_as_failed_start(end: PodEnd) -> bool:
     """Return whether this refusal may repeat on the next node.
 
-    `OutOf...` is a race that another pod won, and a node that shuts down refuses every pod. All
-    other refusals have their cause in the pod.
+    `OutOf...` is a race that another pod won. A node that shuts down, or is short of disk, refuses
+    every pod. All other refusals have their cause in the pod.
     """
-    return refused_by_kubelet(end) and not end.reason.startswith(("OutOf", "NodeShutdown"))
+    return refused_by_kubelet(end) and not end.reason.startswith(_OF_NODE)
 
 
 def _classify_end(pod: PodFacts, end: PodEnd) -> Failure:

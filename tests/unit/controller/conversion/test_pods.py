@@ -80,6 +80,9 @@ def test_an_event_about_a_pod(time: str, at: float) -> None:
     assert event_of(view) == PodEvent(reason="FailedMount", message="no", at=at, warning=True)
 
 
+UNDER_PRESSURE = "Pod was rejected: The node had condition: [DiskPressure]. "
+
+
 @pytest.mark.parametrize(
     ("pod", "end"),
     [
@@ -119,6 +122,10 @@ def test_an_event_about_a_pod(time: str, at: float) -> None:
         (
             {"phase": PodPhase.FAILED, "reason": "OutOfcpu", "message": "no room"},
             PodEnd(succeeded=False, reason="OutOfcpu", message="no room"),
+        ),
+        (
+            {"phase": PodPhase.FAILED, "reason": "Evicted", "message": UNDER_PRESSURE},
+            PodEnd(succeeded=False, reason="Evicted", message=UNDER_PRESSURE),
         ),
         (
             {
