@@ -57,6 +57,7 @@ def test_what_works_or_went_well_is_no_failure(facts: dict[str, Any]) -> None:
         ({"end": outgrown(exit_code=None)}, FailureClass.APPLICATION),
         ({"end": ended(exit_code=143, reason="NodeShutdown")}, FailureClass.INFRASTRUCTURE),
         ({"end": ended(exit_code=143, reason="Terminated")}, FailureClass.INFRASTRUCTURE),
+        ({"end": ended(exit_code=1, reason="Preempting")}, FailureClass.INFRASTRUCTURE),
         ({"end": ended(exit_code=None)}, FailureClass.INFRASTRUCTURE),
         ({"end": ended(exit_code=None, reason="NodeLost")}, FailureClass.INFRASTRUCTURE),
         ({"end": ended(exit_code=None, reason="OutOfcpu")}, FailureClass.REFUSED),

@@ -112,6 +112,8 @@ REFUSALS = (
 """Beginnings of the reasons with which a kubelet refuses a pod (`pkg/kubelet/lifecycle`)."""
 REJECTED: Final = "Pod was rejected: "
 """Beginning of the message about a refused pod. A node under pressure gives the reason Evicted."""
+_ENDED_BY_KUBELET: Final = frozenset({"Evicted", "NodeShutdown", "Preempting", "Terminated"})
+"""Reasons of a pod that its kubelet ended for the node, or for a critical pod (`Preempting`)."""
 _OF_NODE: Final = ("OutOf", "NodeShutdown", "Evicted")
 """Beginnings of the reasons whose cause is in the node."""
 
@@ -229,7 +231,7 @@ def _classify_end(pod: PodFacts, end: PodEnd) -> Failure:
         text = f"ended without an exit code: {end.reason or 'unknown'}: {end.message}"
         return _failure(pod, FailureClass.INFRASTRUCTURE, text)
     # Terminating: the pod ended because it was deleted, so its exit code says nothing.
-    if pod.terminating or end.reason in ("Evicted", "NodeShutdown", "Terminated"):
+    if pod.terminating or end.reason in _ENDED_BY_KUBELET:
         return _failure(pod, FailureClass.INFRASTRUCTURE, f"was terminated ({end.reason})")
     return _failure(pod, _class_of_code(end), _describe(end))
 
