@@ -186,6 +186,35 @@ def test_peft_gives_the_logits_of_merged_experts(tmp_path: Path, kind: str, targ
     assert all(torch.equal(again.tensors[name], tensor) for name, tensor in made.items())
 
 
+@torch.no_grad()
+@pytest.mark.parametrize("targets", ["query,down", "gate,up,down", "down,experts_down"])
+def test_peft_finds_dense_layers_of_a_mixture(tmp_path: Path, targets: str) -> None:
+    model, base = replace(MIXTURES["qwen3_moe"], dense_layers=1), tmp_path / "base"
+    export_hugging_face(weights(model), model, base)
+    lora = LoraConfig(rank=3, alpha=6.0, targets=targets)
+    random = torch.Generator().manual_seed(3)
+    made = of_experts(model, replace(lora, targets=targets.replace("query", "experts_down")))
+    made = {
+        name: each for name, each in made.items() if "experts_down" in targets and ".1." in name
+    }
+    for name, weight in weights(model).items():
+        layer = name.removesuffix(".weight")
+        if layer.rpartition(".")[2] in lora.projections and weight.dim() == 2:
+            outputs, inputs = weight.shape
+            made[f"{layer}.lora_a"] = torch.randn((3, inputs), generator=random) / 4
+            made[f"{layer}.lora_b"] = torch.randn((outputs, 3), generator=random) / 4
+    write_peft(made, tmp_path / "adapter", lora=lora, model=model, base=base, dtype=torch.float32)
+    plain = transformers.AutoModelForCausalLM.from_pretrained(base)
+    beside = peft.PeftModel.from_pretrained(plain, tmp_path / "adapter")
+    merged = {
+        name: merge_adapter(name, weight, made, config=lora)
+        for name, weight in weights(model).items()
+    }
+    export_hugging_face(merged, model, tmp_path / "merged")
+    whole = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "merged")
+    assert (beside(TOKENS).logits - whole(TOKENS).logits).abs().max() <= 1e-5
+
+
 def test_adapters_of_experts_that_peft_writes_are_read(tmp_path: Path) -> None:
     model, base = MIXTURES["qwen3_moe"], tmp_path / "base"
     export_hugging_face(weights(model), model, base)

@@ -38,7 +38,9 @@ CONFIG_FILE: Final = "adapter_config.json"
 WEIGHTS_FILE: Final = "adapter_model.safetensors"
 ADAPTER_FILES: Final = (CONFIG_FILE, WEIGHTS_FILE)
 _PREFIX: Final = "base_model.model."
-_OF_EXPERTS: Final = "target_parameters"
+_PARAMETERS: Final = "target_parameters"
+_OF_MIXTURE: Final = frozenset({"gate", "gate_proj", "up_proj", "down_proj", "w1", "w2", "w3"})
+"""Last parts of names that peft takes for experts, which are one tensor in transformers 5."""
 _PARTS: Final = {A: "lora_A", B: "lora_B"}
 _PLAIN: Final[Mapping[str, Any]] = {
     "fan_in_fan_out": False,
@@ -138,8 +140,9 @@ def write_peft(
         {
             **_settings(lora),
             **_base_names(base, hub_base),
-            "target_modules": _target_modules(layers),
-            "target_parameters": peft_experts.target_parameters(list(experts)) or None,
+            **_targets(
+                layers, peft_experts.target_parameters(list(experts)), mixture=_has_experts(model)
+            ),
             # `_PLAIN` writes every switch explicitly, so that a later default of peft cannot change
             # the adapters.
             **_PLAIN,
@@ -147,15 +150,41 @@ def write_peft(
     )
 
 
+def _targets(layers: Iterable[str], experts: Iterable[str], *, mixture: bool) -> dict[str, Any]:
+    """Return `target_modules` and `target_parameters`.
+
+    Args:
+        layers: their names of linear layers.
+        experts: `target_parameters` of experts.
+        mixture: whether the base has experts. peft takes names of feed-forward layers there for
+            names of experts, so those layers are named by their weights.
+    """
+    named = {
+        layer for layer in layers if not mixture or layer.rpartition(".")[2] not in _OF_MIXTURE
+    }
+    weights = {f"{'.'.join(layer.split('.')[-2:])}.weight" for layer in {*layers} - named}
+    return {
+        "target_modules": _target_modules(named),
+        "target_parameters": sorted({*experts, *weights}) or None,
+    }
+
+
 def _target_modules(layers: Collection[str]) -> list[str] | str:
     """Return the last parts of names, by which peft finds layers, or a pattern of whole names.
 
-    A vision tower has layers of the same last parts as the language model.
+    A vision tower has layers of the same last parts as the language model. A number, and a part
+    that a larger module is called too, would find other modules.
     """
-    last = sorted({layer.rpartition(".")[2] for layer in layers})
+    inner = {part for layer in layers for part in layer.split(".")[:-1]}
+    last = {layer: layer.rpartition(".")[2] for layer in layers}
     if layers and all(layer.startswith(LANGUAGE_MODULE) for layer in layers):
-        return rf"{re.escape(LANGUAGE_MODULE)}.*\.({'|'.join(last)})"
-    return last
+        return rf"{re.escape(LANGUAGE_MODULE)}.*\.({'|'.join(sorted({*last.values()}))})"
+    return sorted({layer if end in inner or end.isdigit() else end for layer, end in last.items()})
+
+
+def _has_experts(model: ModelConfig) -> bool:
+    """Return whether a model has experts. Keys of a module's config.json tell it."""
+    return model.experts > 0 or "expert" in model.config_json
 
 
 def _base_names(base: AnyPath, hub_base: HubPlace | None) -> dict[str, Any]:
@@ -199,7 +228,7 @@ def read_peft(
     check_plain(settings, folder=folder)
     # Phase 2: tensors, first of linear layers and then of experts.
     ours_of = {theirs: ours for ours, theirs in _names(base, model, layers).items()}
-    with_experts = bool(settings.get(_OF_EXPERTS))
+    with_experts = bool(_experts_in(settings))
     tensors = dict(_tensors(folder / WEIGHTS_FILE, ours_of, with_experts=with_experts))
     experts = dict(_of_experts(folder, settings, model))
     adapted = {name.rpartition(".")[0] for name in tensors}
@@ -231,7 +260,7 @@ def _of_experts(
     folder: AnyPath, settings: Mapping[str, Any], model: ModelConfig
 ) -> Iterator[tuple[str, Tensor]]:
     """Yield the factors of experts by our names. Raises HuggingFaceError."""
-    parameters = settings.get(_OF_EXPERTS)
+    parameters = _experts_in(settings)
     if not parameters:
         return
     file = folder / WEIGHTS_FILE
@@ -261,6 +290,12 @@ def _of_experts(
     yield from made.items()
 
 
+def _experts_in(settings: Mapping[str, Any]) -> list[str]:
+    """Return those of `target_parameters` that are of experts, and not the weight of a layer."""
+    parameters: list[str] = settings.get(_PARAMETERS) or []
+    return [each for each in parameters if not peft_experts.is_of_layer(each)]
+
+
 def _names(base: AnyPath, model: ModelConfig, layers: Iterable[str]) -> Mapping[str, str]:
     """Their name of each layer: a module of transformers has its own. Raises HuggingFaceError."""
     if model.family is Family.TRANSFORMERS:
@@ -279,7 +314,7 @@ def check_plain(settings: Mapping[str, Any], *, folder: AnyPath) -> None:
         # result.
         if name in _READ or name in _WITHOUT_EFFECT or _is_off(value) or value == _PLAIN.get(name):
             continue
-        if name == _OF_EXPERTS and peft_experts.reads(value):
+        if name == _PARAMETERS and peft_experts.reads(value):
             continue
         known = "" if name in _PLAIN else ", a key that is not known here"
         raise HuggingFaceError(

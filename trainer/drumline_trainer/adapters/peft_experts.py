@@ -43,9 +43,14 @@ def target_parameters(names: Sequence[str]) -> list[str]:
     return [f"{_THEIRS}.{theirs}" for ours, theirs in _PARAMETERS.items() if ours in beside]
 
 
+def is_of_layer(parameter: str) -> bool:
+    """Return whether one of `target_parameters` is the weight of a linear layer."""
+    return parameter.endswith(".weight")
+
+
 def reads(value: Any) -> bool:
-    """Return whether an adapter_config.json's `target_parameters` are of experts, as ours are."""
-    known = set(_PARAMETERS.values())
+    """Return whether an adapter_config.json's `target_parameters` are such as ours."""
+    known = {*_PARAMETERS.values(), "weight"}
     return isinstance(value, list) and all(
         isinstance(each, str) and each.rpartition(".")[2] in known
         for each in value  # pyright: ignore[reportUnknownVariableType] - of JSON

@@ -10,13 +10,14 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from drumline_contract.config import ConfigError, LoraConfig, ModelConfig, TrainerConfig
+from drumline_contract.config import ConfigError, Family, LoraConfig, ModelConfig, TrainerConfig
 from drumline_contract.config.variants import Activation, NormPlacement
 from drumline_contract.shapes.hugging_face import read_config, to_ours, to_theirs
 from drumline_trainer.adapters.base import initialize_frozen_and_adapters
 from drumline_trainer.adapters.peft import CONFIG_FILE, WEIGHTS_FILE, read_peft, write_peft
 from drumline_trainer.models.hugging_face import HuggingFaceError, export_hugging_face
 from drumline_trainer.models.hugging_face.names import our_shapes
+from drumline_trainer.models.transformers.module import linear_layers
 from drumline_trainer.sharding.boxes import Box
 from drumline_trainer.sharding.slices import TensorSlice
 
@@ -87,6 +88,41 @@ def test_layers_inside_of_a_multimodal_model_have_the_names_of_its_module(tmp_pa
     assert not re.fullmatch(settings["target_modules"], layer.replace("language_model", "vision"))
     stored = read_peft(tmp_path / "out", model=model, base=tmp_path)
     assert stored.tensors.keys() == adapters().keys()
+
+
+def test_feed_forward_layers_of_a_mixture_are_named_by_their_weights(tmp_path: Path) -> None:
+    """peft takes their names in `target_modules` for experts, and drops the adapters."""
+    model = replace(MODEL, experts=4, expert_ffn_size=16, dense_layers=2, query_key_norm=True)
+    model = replace(model, layers=3, tied_embeddings=False)
+    (tmp_path / "config.json").write_text(json.dumps(to_theirs(model, dtype="float32")))
+    made = {name: tensor for name, tensor in adapters().items() if "down" in name}
+    lora = LoraConfig(rank=3, alpha=6.0, targets="down")
+    write_peft(made, tmp_path / "out", lora=lora, model=model, base=tmp_path, dtype=torch.float32)
+    settings = json.loads((tmp_path / "out" / CONFIG_FILE).read_text())
+    assert settings["target_modules"] == []
+    assert settings["target_parameters"] == ["mlp.down_proj.weight"]
+    stored = read_peft(tmp_path / "out", model=model, base=tmp_path)
+    assert (stored.config.targets, stored.tensors.keys()) == ("down", made.keys())
+
+
+def test_a_number_is_no_name_of_a_layer(tmp_path: Path) -> None:
+    """peft would find the second block of the model, too."""
+    model = ModelConfig(family=Family.TRANSFORMERS, config_json="{}", vocab_size=9)
+    layers = ("h.0.ffn.1", "h.0.ffn.dense.dense", "h.0.query")
+    made = {f"{layer}.lora_{part}": torch.zeros(3, 3) for layer in layers for part in "ab"}
+    write_peft(made, tmp_path / "out", lora=LORA, model=model, base=tmp_path, dtype=torch.float32)
+    settings = json.loads((tmp_path / "out" / CONFIG_FILE).read_text())
+    assert settings["target_modules"] == ["h.0.ffn.1", "h.0.ffn.dense.dense", "query"]
+
+
+def test_layers_of_mamba_whose_weight_is_read_alone_have_no_adapters() -> None:
+    library = pytest.importorskip("transformers")
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "vocab_size": 32, "state_size": 4}
+    module = library.AutoModelForCausalLM.from_config(
+        library.AutoConfig.for_model("mamba", **sizes)
+    )
+    names = {name.rpartition(".")[2] for name in linear_layers(module)}
+    assert names == {"in_proj", "x_proj"}
 
 
 def test_what_was_written_is_read_again(base: Path, tmp_path: Path) -> None:

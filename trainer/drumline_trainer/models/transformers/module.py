@@ -10,6 +10,7 @@ Shapes: B batch, S sequence, V vocabulary.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import inspect
 import json
@@ -28,6 +29,7 @@ from drumline_trainer.models.transformers.documents import DocumentRows, sees_do
 from drumline_trainer.sharding.slices import Cut
 
 _POSITIONS, _CACHE = "position_ids", "use_cache"
+_OF_MAMBA = ("out_proj", "dt_proj")
 
 
 class CausalModule:
@@ -224,7 +226,8 @@ def linear_layers(
 ) -> dict[str, nn.Linear]:
     """Return the layers that take adapters, by name: all linear ones but the head, as in peft.
 
-    A layer that shares its weight with another is none of them, nor one that computes otherwise.
+    A layer that shares its weight with another is none of them, nor one that computes otherwise,
+    nor one of Mamba's whose weight its kernels read alone: they would leave out the adapter.
 
     Args:
         module: module of transformers.
@@ -240,7 +243,17 @@ def linear_layers(
         and "forward" not in vars(each)
         and each is not head
         and each not in tied
+        and not _passes_by(type(_place(module, name)[0]), name.rpartition(".")[2])
     }
+
+
+@functools.cache
+def _passes_by(owner: type[nn.Module], layer: str) -> bool:
+    """Return whether a layer is one of Mamba's whose weight is read without calling the layer."""
+    try:
+        return layer in _OF_MAMBA and f"self.{layer}.weight" in inspect.getsource(owner)
+    except (OSError, TypeError):  # a class that was made while the program runs
+        return False
 
 
 def units_of(module: nn.Module) -> list[nn.Module]:
