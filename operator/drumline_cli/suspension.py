@@ -45,16 +45,16 @@ def nothing_to_do(raw: Mapping[str, Any], *, suspend: bool) -> str:
         raw: the job as the API server prints it.
         suspend: what it is to be in the end.
     """
-    name = str(raw["metadata"]["name"])
+    job = f"{raw['metadata']['name']} -n {raw['metadata']['namespace']}"
     status = cast("Mapping[str, Any]", raw.get("status") or {})
     phase = str(status.get("phase") or "Pending")
     if phase == "Succeeded":
-        return f"has ended (Succeeded); drumline clone {name} runs it again"
+        return f"has ended (Succeeded); drumline clone {job} runs it again"
     if phase == "Failed":
-        return f"has ended (Failed); drumline retry {name} starts it again"
+        return f"has ended (Failed); drumline retry {job} starts it again"
     is_suspended = bool(raw.get("spec", {}).get("suspend", False))
     if suspend and is_suspended:
-        return f"is suspended already; drumline resume {name} queues it again"
+        return f"is suspended already; drumline resume {job} queues it again"
     is_idle = status.get("reason") == Reason.IDLE_GPUS
     if not suspend and not is_suspended and phase != "Suspended" and not is_idle:
         return f"is not suspended: {phase}"

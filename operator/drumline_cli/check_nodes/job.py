@@ -41,6 +41,9 @@ def nodes_to_check(rows: Sequence[NodeRow], *, pool: str, names: Sequence[str]) 
         BadInput: a node that was named is not in the pool.
         NotAnswered: none is idle.
     """
+    if not any(row.pool == pool for row in rows):
+        pools = ", ".join(sorted({row.pool for row in rows if row.pool})) or "none"
+        raise NotAnswered(f"no pool {pool!r} has nodes; pools with nodes: {pools}")
     inside = {row.node: row for row in rows if row.pool == pool and _gpus(row)}
     if strangers := [name for name in names if name not in inside]:
         raise BadInput(f"node {strangers[0]!r} is not in pool {pool!r}, or has no GPUs")

@@ -6,6 +6,7 @@ It is a restricted pod that sleeps until it is deleted. Its deadline ends it in 
 from __future__ import annotations
 
 import asyncio
+import re
 import shutil
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
@@ -30,6 +31,7 @@ SCRATCH: Final = "/scratch"
 # A day suffices for large copies, and bounds a pod that nobody deletes.
 LIFE_SECONDS: Final = 24 * 3600
 _PAUSE_SECONDS: Final = 1.0
+_ABSENT_CLAIM: Final = re.compile(r'persistentvolumeclaim "[^"]*" not found')
 _HOPELESS: Final = frozenset(
     {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "CreateContainerConfigError"}
     | {"CreateContainerError", "RunContainerError", "ErrImageNeverPull"}
@@ -197,8 +199,8 @@ async def _wait(
             raise NotAnswered(f"pod {namespace}/{name} cannot start: {line}")
         if time.monotonic() > end:
             raise NotAnswered(
-                f"pod {namespace}/{name} does not run after {seconds:.0f} s: {line or 'no reason'}."
-                f" See kubectl describe pod {name} -n {namespace}"
+                f"pod {namespace}/{name} does not run after {seconds:.0f} s: {line or 'no reason'};"
+                " correct that, or set a longer --wait"
             )
         await asyncio.sleep(_PAUSE_SECONDS)
 
@@ -226,6 +228,9 @@ def _runs(status: Mapping[str, Any]) -> bool:
 
 def _is_hopeless(status: Mapping[str, Any]) -> bool:
     if status.get("phase") in ("Failed", "Succeeded"):
+        return True
+    # The scheduler would wait for the claim for ever, and a wrong name never comes to exist.
+    if _ABSENT_CLAIM.search(waits_for(status)):
         return True
     return any(
         cast("Json", container.get("state", {}).get("waiting") or {}).get("reason") in _HOPELESS

@@ -161,10 +161,10 @@ def _go_inside(credentials: Credentials, chosen: argparse.Namespace, *, namespac
         pod, attaches = asyncio.run(find_pod())
     # Waiting may take hours. Ctrl-C leaves the job in its queue.
     except KeyboardInterrupt:
-        name = copy.job if copy else chosen.job
+        job = NamedJob(namespace=namespace, name=copy.job if copy else chosen.job)
         raise NotAnswered(
-            f"interrupted; {name} continues: drumline shell {name} connects to it again, drumline"
-            f" stop {name} suspends it"
+            f"interrupted; {job.name} continues: drumline shell {job.words} connects to it again,"
+            f" drumline stop {job.words} suspends it"
         ) from None
     cluster = ChosenCluster.of(chosen, namespace=namespace)
     if copy is not None:
@@ -267,9 +267,9 @@ async def _suspend(client: KubeClient, job: NamedJob, *, suspend: bool) -> Outpu
     # The operator saves first. Its Pods leave only after the checkpoint.
     await write_suspend(client, name=job.name, namespace=job.namespace, suspend=suspend)
     if suspend:
-        text = f"{job.text} releases its GPUs after it has saved; drumline resume {job.name}\n"
+        text = f"{job.text} releases its GPUs after it has saved; drumline resume {job.words}\n"
     else:
-        text = f"{job.text} is queued again; drumline logs -f {job.name}\n"
+        text = f"{job.text} is queued again; drumline logs -f {job.words}\n"
     return Output(text=text)
 
 
@@ -287,7 +287,7 @@ async def _hold(client: KubeClient, job: NamedJob, *, seconds: int) -> Output:
     return Output(
         text=f"{job.text}: from its next start in new pods, the pods of a script that failed"
         f" permanently stay for {seconds} s with their GPUs; then: drumline shell"
-        f" {job.name}; drumline stop {job.name}\n"
+        f" {job.words}; drumline stop {job.words}\n"
     )
 
 
@@ -301,8 +301,8 @@ async def _clone(client: KubeClient, job: NamedJob, chosen: argparse.Namespace) 
     # A program needs the name only, in the form that kubectl accepts.
     if chosen.output == "name":
         return _named(name)
-    text = f"created trainingjob {job.namespace}/{name}; follow it with drumline logs -f {name}\n"
-    return Output(text=text)
+    made = NamedJob(namespace=job.namespace, name=name)
+    return Output(text=f"created {made.text}; follow it with drumline logs -f {made.words}\n")
 
 
 async def _retry(client: KubeClient, job: NamedJob, chosen: argparse.Namespace) -> Output:
@@ -312,9 +312,9 @@ async def _retry(client: KubeClient, job: NamedJob, chosen: argparse.Namespace) 
     # Only a permanent failure can be retried. All other phases have a better command.
     if phase != "Failed":
         remedy = {
-            "Succeeded": f"drumline clone {job.name} runs it again",
-            "Suspended": f"drumline resume {job.name} queues it again",
-        }.get(phase, f"drumline stop {job.name} suspends it")
+            "Succeeded": f"drumline clone {job.words} runs it again",
+            "Suspended": f"drumline resume {job.words} queues it again",
+        }.get(phase, f"drumline stop {job.words} suspends it")
         raise NotAnswered(f"{job.text} has not failed: {phase}; {remedy}")
     name: str = chosen.name or fresh_name(job.name)
     # The new job reads the checkpoints of the failed one, so the folder must not change.
@@ -327,7 +327,7 @@ async def _retry(client: KubeClient, job: NamedJob, chosen: argparse.Namespace) 
     where = f"continues from checkpoint folder {path}" if path else "starts from the beginning"
     return Output(
         text=f"created trainingjob {job.namespace}/{name}, which {where}; follow it with drumline"
-        f" logs -f {name}\n"
+        f" logs -f {name} -n {job.namespace}\n"
     )
 
 

@@ -92,8 +92,9 @@ def chosen_pod(job: Json, pods: Sequence[StartedPod], *, rank: int | None) -> St
         if rank is None
         else f"rank {rank} of {name} has no running pod"
     )
+    words = f"{name} -n {job['metadata']['namespace']}"
     raise NotAnswered(
-        f"{which}: drumline report {name} shows what the job is doing, drumline logs {name} shows"
+        f"{which}: drumline report {words} shows what the job is doing, drumline logs {words} shows"
         " the logs of its pods"
     )
 

@@ -18,6 +18,11 @@ class NamedJob:
         return f"{self.namespace}/{self.name}"
 
     @property
+    def words(self) -> str:
+        """The words that name it in a command, from every context of a kubeconfig."""
+        return f"{self.name} -n {self.namespace}"
+
+    @property
     def text(self) -> str:
         """Return the name for people."""
         return f"trainingjob {self.key}"

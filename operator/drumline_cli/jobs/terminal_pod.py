@@ -79,8 +79,9 @@ async def wait_for_terminal(client: KubeClient, job: Json, *, say: Say) -> str:
         line = state_line(status)
         if status.get("phase") in _AT_REST and not _is_changed(raw):
             raise NotAnswered(
-                f"{name} has no terminal: {line}. drumline resume {name} queues a suspended job"
-                f" again; drumline clone {name} creates a new job from it"
+                f"{name} has no terminal: {line}. drumline resume {name} -n {namespace} queues a"
+                f" suspended job again; drumline clone {name} -n {namespace} creates a new job from"
+                " it"
             )
         if line != last:
             last = line

@@ -88,7 +88,8 @@ def _queue(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output
     rows = queue_rows(cluster, only=chosen.queue)
     # A typing mistake in a queue must not look like an empty queue.
     if chosen.queue is not None and not rows:
-        raise BadInput(f"queue {chosen.queue!r} does not exist, and no job waits in it")
+        known = ", ".join(sorted(queue.metadata.name for queue in cluster.queues)[:MOST_NAMES])
+        raise BadInput(f"queue {chosen.queue!r} does not exist; queues: {known or 'none'}")
     return output_of(chosen, cluster, rows, table=tables.queues(rows, now=cluster.as_of))
 
 

@@ -39,6 +39,8 @@ def test_idle_nodes_of_the_pool_are_checked_and_suspect_ones_first() -> None:
         names(rows, "other")
     with pytest.raises(NotAnswered, match="'h100'"):
         names(rows[:2])
+    with pytest.raises(NotAnswered, match="no pool 'h100' has nodes; pools with nodes: a100"):
+        names(rows[-1:])
 
 
 def test_the_job_has_a_pod_with_all_gpus_on_each_node_whatever_is_known_against_it() -> None:

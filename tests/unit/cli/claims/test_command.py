@@ -100,6 +100,20 @@ def test_a_pod_that_cannot_start_is_deleted_and_says_why(
     assert not claim.exists()
 
 
+def test_a_claim_that_does_not_exist_is_not_waited_for(
+    claim: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    served = ClaimServer()
+    message = '0/3 nodes are available: persistentvolumeclaim "corpus" not found. not found'
+    unbound = {"type": "PodScheduled", "status": "False", "message": message}
+    served.pod = {"phase": "Pending", "conditions": [unbound]}
+    back = str(tmp_path / "back")
+    assert copied(tmp_path, served, "claim:corpus/a", back, "--wait", "0") == 1
+    assert "cannot start: 0/3 nodes are available: persist" in capsys.readouterr().err
+    assert len(served.deleted) == 1
+    assert not claim.exists()
+
+
 def test_mistakes_are_named_before_a_pod_is_made(
     claim: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -93,7 +93,7 @@ def test_an_idle_shell_is_resumed_says_what_is_gone_and_is_entered_once_it_runs(
 def test_a_shell_that_its_user_has_stopped_stays_so(tmp_path: Path, served: SuspendedShell) -> None:
     done = shell(tmp_path, served)
     assert (done.returncode, served.patched) == (1, [])
-    assert "drumline resume mine queues a suspended job again" in done.stderr
+    assert "drumline resume mine -n team queues a suspended job again" in done.stderr
 
 
 @pytest.mark.extended(keep=3, of="a command as a process")
@@ -125,5 +125,5 @@ def test_who_does_not_wait_for_room_leaves_the_job_in_line(tmp_path: Path) -> No
             process.send_signal(signal.SIGINT)
             said = process.stderr.read()
     assert process.returncode == 1
-    assert "drumline shell mine connects to it again" in said
+    assert "drumline shell mine -n team connects to it again" in said
     assert served.patched[-1][1] == {"spec": {"suspend": False}}

@@ -256,11 +256,18 @@ def test_an_empty_list_says_where_it_looked(
     assert capsys.readouterr().out == said
 
 
-def test_a_pool_that_does_not_exist_is_no_pool_without_nodes(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("nodes", "--pool", "nosuch"), "pool 'nosuch' does not exist; pools: gpus\n"),
+        (("queue", "nosuch"), "queue 'nosuch' does not exist; queues: research\n"),
+    ],
+)
+def test_a_pool_or_queue_that_does_not_exist_is_not_an_empty_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], said: str
 ) -> None:
-    assert main(["nodes", "--pool", "nosuch", "-f", written(tmp_path, OBJECTS)]) == 2
-    assert "pool 'nosuch' does not exist; pools: gpus" in capsys.readouterr().err
+    assert main([*words, "-f", written(tmp_path, OBJECTS)]) == 2
+    assert said in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -359,11 +359,11 @@ def test_stop_resume_and_delete(drumline: Drumline) -> None:
     [
         ("stop", "Succeeded", False, ("ended (Succeeded)", "drumline clone train")),
         ("stop", "Failed", False, ("ended (Failed)", "drumline retry train")),
-        ("stop", "Suspended", True, ("suspended already", "drumline resume train")),
+        ("stop", "Suspended", True, ("suspended already", "drumline resume train -n team")),
         ("resume", "Succeeded", False, ("ended (Succeeded)", "drumline clone train")),
         ("resume", "Failed", True, ("ended (Failed)", "drumline retry train")),
         ("resume", "Running", False, ("not suspended", "Running")),
-        ("retry", "Running", False, ("has not failed", "Running", "drumline stop train")),
+        ("retry", "Running", False, ("has not failed", "Running", "drumline stop train -n team")),
         ("retry", "Succeeded", False, ("has not failed", "drumline clone train")),
         ("retry", "Suspended", True, ("has not failed", "drumline resume train")),
     ],
