@@ -78,7 +78,8 @@ OPERATOR: Final = AlertGroup(
         ),
         Alert(
             name="DrumlineTwoLeaders",
-            expression="sum by (namespace) (drumline_leader) > 1",
+            # Two jobs of Prometheus may scrape the same process.
+            expression="sum by (namespace) (max by (namespace, instance) (drumline_leader)) > 1",
             minutes=2,
             severity="critical",
             summary="{{ $value }} processes in namespace {{ $labels.namespace }} report that they"

@@ -67,9 +67,10 @@ CASES: Mapping[str, AlertCase] = {
         at_minutes=3,
         labels={"namespace": "one"},
         value="2",
-        silent={  # one took over from the other, and another installation has a leader
+        silent={  # one took over and is scraped twice, and another installation has a leader
             'drumline_leader{instance="a",namespace="one"}': "1 1 0x8",
             'drumline_leader{instance="b",namespace="one"}': "0 1x9",
+            'drumline_leader{instance="b",namespace="one",job="monitor"}': "0 1x9",
             'drumline_leader{instance="c",namespace="two"}': "1x10",
         },
     ),
