@@ -74,6 +74,10 @@ def test_packed_weights_that_are_unpacked_are_taken(tmp_path: Path) -> None:
             model_from=folder_of(tmp_path, LLAMA | {"quantization_config": packing})
         )
         assert json.loads(with_model_of_folder(raw)["model"]["config_json"]) == LLAMA
+    nested = LLAMA | {"text_config": {"quantization_config": FP8}}
+    raw = of_transformers(model_from=folder_of(tmp_path, nested))
+    described = json.loads(with_model_of_folder(raw)["model"]["config_json"])
+    assert described == LLAMA | {"text_config": {}}
 
 
 def test_the_vocabulary_may_be_that_of_the_text_part(tmp_path: Path) -> None:

@@ -208,6 +208,12 @@ def _with_module_of_folder(raw: Mapping[str, Any]) -> dict[str, Any]:
     described = _described(folder)
     # Keys about files would make equal models differ in the checkpoint's comparison.
     kept = {key: value for key, value in described.items() if key not in _ABOUT_FILES}
+    # Weights are read and written unpacked.
+    kept |= {
+        name: {key: value for key, value in cast("Raw", kept[name]).items() if key != PACKING}
+        for name in _INNER
+        if isinstance(kept.get(name), dict)
+    }
     if raw.get("model_from"):
         for part in _with_inner(described):
             if part.get(PACKING) is not None:
