@@ -11,6 +11,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from itertools import accumulate
 from pathlib import PurePosixPath
 from typing import Final
@@ -21,6 +22,7 @@ import xxhash
 
 from drumline_contract.buckets.path import AnyPath
 from drumline_contract.config import ConfigError, DataConfig
+from drumline_contract.regular_files import read_regular
 from drumline_trainer.data.corpus import Corpus
 from drumline_trainer.data.document_reader import (
     BESIDE_RECORDS,
@@ -43,12 +45,16 @@ from drumline_trainer.data.records.tokenizer import (
     LoadedTokenizer,
     TextFrame,
 )
-from drumline_trainer.data.splits import TRAINING, split_in
+from drumline_trainer.data.splits import TRAINING, parts_of_card, split_in
 
 MOST_BYTES: Final = 64 << 20
 BATCH_CHARACTERS: Final = 200_000
 _SHOWN_FOLDERS: Final = 4
 _SPLITS_FILE: Final = "dataset_dict.json"
+_CARD: Final = "README.md"
+_MAX_CARD_BYTES: Final = 1 << 20
+_MOST_MATCHES: Final = 1_000_000
+"""Comparisons of a file with a pattern: about a second."""
 _PART: Final = re.compile(r"(.*?)([0-9]{1,9})-of-([0-9]{1,9})(.*)")
 
 
@@ -150,7 +156,31 @@ def records_of(corpus: Corpus, *, with_text: bool = False) -> Corpus | None:
 
 def name_notes(corpus: Corpus) -> tuple[str, ...]:
     """Say what names of files tell: several splits or configurations, and parts that are absent."""
-    return (*_split_notes(corpus), *_configuration_notes(corpus), *_part_notes(corpus))
+    by_names = (*_split_notes(corpus), *_configuration_notes(corpus))
+    return (*(by_names or _card_notes(corpus)), *_part_notes(corpus))
+
+
+def _card_notes(corpus: Corpus) -> Iterator[str]:
+    """Yield the splits and configurations of which a README.md says that these files are."""
+    try:
+        card = read_regular(corpus.folder / _CARD, limit=_MAX_CARD_BYTES).decode(errors="replace")
+    except (OSError, ValueError):
+        return
+    listed = [(part, each) for part, these in parts_of_card(card).items() for each in these]
+    if len(listed) * len(corpus.paths) > _MOST_MATCHES:
+        return
+    there = {
+        part: name
+        for part, pattern in listed
+        for name in corpus.paths
+        if fnmatchcase(name, pattern.removeprefix("./"))
+    }
+    if len({*there.values()}) > 1:
+        shown = ", ".join(f"{part} ({name})" for part, name in [*there.items()][:_SHOWN_FOLDERS])
+        yield (
+            f"files that {_CARD} tells apart are read as one: {shown}; name the files of one in"
+            " data.pattern"
+        )
 
 
 def _configuration_notes(corpus: Corpus) -> Iterator[str]:

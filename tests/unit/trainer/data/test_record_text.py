@@ -15,6 +15,7 @@ from drumline_trainer.data import record_text
 from drumline_trainer.data.dataset import IGNORED
 from drumline_trainer.data.document_dataset import DocumentDataset
 from drumline_trainer.data.sources import open_dataset
+from drumline_trainer.data.splits import parts_of_card
 from drumline_trainer.data.text_dataset import TextDataset
 from drumline_trainer.data.tokenize import TokenizeOptions, tokenize
 from tests.texts import missing
@@ -263,6 +264,57 @@ def test_records_are_none_of_the_text_of_their_json(
     assert len(text.document_ends()) == content.count("text")
     tokenizer = Tokenizer.from_file(str(model / "tokenizer.json"))
     assert tokenizer.decode(text.tokens(0, 4).tolist()).strip().startswith("One")
+
+
+CARD = """---
+license: mit
+configs:
+- config_name: main
+  data_files:
+  - split: train
+    path: "a*.jsonl"
+  - split: test
+    path:
+    - ./b.jsonl  # held out
+dataset_info:
+- config_name: other
+  data_files: a.jsonl
+---
+# A data set
+"""
+
+
+@pytest.mark.parametrize("line_end", ["\n", "\r\n"])
+def test_splits_of_a_card_are_said_where_their_files_are_read_as_one(
+    tmp_path: Path, model: Path, line_end: str
+) -> None:
+    folder = tmp_path / "data"
+    for name in ("a.jsonl", "b.jsonl"):
+        write_lines(folder / name, [conversation(0), conversation(1)])
+    (folder / "README.md").write_text(CARD, newline=line_end)
+    both = opened(folder, model, pattern="**/*")
+    assert not missing(str(both.notes()), "main/train (a.jsonl), main/test (b.jsonl);")
+    assert "README" not in str(opened(folder, model, pattern="a*").notes())
+    (folder / "README.md").write_text(CARD.replace("configs:", "others:"))
+    assert "README" not in str(opened(folder, model, pattern="**/*").notes())
+
+
+@pytest.mark.parametrize(
+    ("card", "parts"),
+    [
+        ("", {}),
+        ("---\nconfigs:\n- data_files: x\n", {"default/train": ["x"]}),
+        (
+            "---\nconfigs:\n  - config_name: a\n    data_files:\n    - x\n    - 'y'\n---\nz",
+            {"a/train": ["x", "y"]},
+        ),
+    ],
+    ids=str,
+)
+def test_files_of_a_card_have_a_configuration_and_a_split(
+    card: str, parts: dict[str, list[str]]
+) -> None:
+    assert parts_of_card(card) == parts
 
 
 def test_what_lies_beside_a_data_set_is_left_out_and_one_split_is_asked_for(
