@@ -14,7 +14,12 @@ from drumline_agent.base.exit_codes import SIGNALS_FROM_OUTSIDE, describe_exit_c
 from drumline_agent.protocol.membership import Membership
 from drumline_contract import MAX_CAUSE_CHARS, ExitCode, FaultClass
 
-_OUT_OF_MEMORY = re.compile(r"^(?:\w+\.)*(?:MemoryError|OutOfMemoryError|_ArrayMemoryError)\b")
+_OUT_OF_MEMORY = re.compile(
+    r"^(?:\w+\.)*(?:(?:MemoryError|OutOfMemoryError|_ArrayMemoryError)\b"
+    r"|\w+: RESOURCE_EXHAUSTED: Out of memory"
+    r"|\w+: (?:CUDA|HIP)(?: driver)?(?: error:)? out of memory)"
+)
+"""Python's, numpy's and torch's classes, and the words of JAX, of CUDA itself and of old torch."""
 _CHILD_KILLED = re.compile(
     r"is killed by signal: Killed|killed by signal: 9|Signal 9 \(SIGKILL\)"
     r"|exit ?code:? -9\b|terminated abruptly|BrokenProcessPool|: line \d+: +\d+ Killed\b"
