@@ -96,7 +96,9 @@ def read_requirements(file: Path) -> str:
     """
     try:
         text = read_regular(file, limit=_MOST_BYTES).decode()
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise BadInput(f"--requirements {file}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
         raise BadInput(f"--requirements {file}: {error}") from None
     if len(text) > MAX_CHARS:
         raise BadInput(

@@ -95,6 +95,11 @@ def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
     if chosen.dry_run:
         check_dry_run(queue, whole)
         return Output(text=job_yaml([shell_manifest(request, idle_seconds=chosen.idle)]))
+    # kubectl could not attach, and the shell would hold its GPUs until it is idle.
+    if not sys.stdin.isatty():
+        raise BadInput(
+            "a new shell needs a terminal, and standard input is none; drumline run runs a command"
+        )
     credentials = chosen_credentials(chosen, environment)
     namespace = chosen.namespace or credentials.namespace
 

@@ -53,6 +53,12 @@ def test_what_is_about_a_job_needs_one(words: list[str]) -> None:
     assert (done.returncode, "drumline shell JOB" in done.stderr) == (2, True)
 
 
+def test_a_new_shell_without_a_terminal_is_refused_before_it_holds_gpus() -> None:
+    done = drumline("shell", "-q", "research", "--image", "any:1")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "a new shell needs a terminal" in done.stderr
+
+
 class Terminal:
     """The shell's command as a kubelet starts it: on a terminal of its own."""
 
