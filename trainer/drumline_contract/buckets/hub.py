@@ -47,7 +47,7 @@ _WEIGHTS: Final = ("model.safetensors", "adapter_model.safetensors")
 _INDEX: Final = "model.safetensors.index.json"
 _DATA: Final = frozenset(
     {
-        *(".jsonl", ".ndjson", ".json", ".gz", ".parquet", ".arrow", ".txt", ".tar"),
+        *(".jsonl", ".ndjson", ".jsonlines", ".json", ".gz", ".parquet", ".arrow", ".txt", ".tar"),
         *(".bin", ".idx", ".ends", ".sums", ".npy"),
         *(".jpg", ".jpeg", ".png", ".webp", ".cls"),
     }

@@ -67,7 +67,7 @@ HEAD_BYTES: Final = 512
 def other_format(name: str, head: bytes) -> str | None:
     """Return the format of a file by its name and first bytes. None: plain text."""
     # Lines of JSON are text by their bytes, so only the name tells.
-    if name.lower().endswith((".jsonl", ".ndjson")):
+    if name.lower().endswith((".jsonl", ".ndjson", ".jsonlines")):
         return "JSON lines"
     # A tar has its magic word at byte 257, behind other fields of the first header.
     start, word = _TAR

@@ -266,6 +266,12 @@ def test_records_are_none_of_the_text_of_their_json(
     assert tokenizer.decode(text.tokens(0, 4).tolist()).strip().startswith("One")
 
 
+@pytest.mark.parametrize("suffix", [".jsonl", ".ndjson", ".jsonlines", ".JSONLINES"])
+def test_lines_of_json_have_several_suffixes(tmp_path: Path, model: Path, suffix: str) -> None:
+    write_lines(tmp_path / "data" / f"a{suffix}", [conversation(0)])
+    assert len(learned(opened(tmp_path / "data", model, pattern="*"), model)) == 1
+
+
 CARD = """---
 license: mit
 configs:

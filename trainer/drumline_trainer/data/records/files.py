@@ -37,7 +37,7 @@ from drumline_trainer.data.records.kinds import Record
 from drumline_trainer.data.records.messages import without_nulls
 from drumline_trainer.data.tar_samples import TAR_SUFFIX, ending, tar_samples
 
-LINES_SUFFIXES: Final = (".jsonl", ".ndjson")
+LINES_SUFFIXES: Final = (".jsonl", ".ndjson", ".jsonlines")
 _PACKED_LINES_SUFFIXES: Final = tuple(f"{suffix}.gz" for suffix in LINES_SUFFIXES)
 RECORD_SUFFIXES: Final = (
     *LINES_SUFFIXES,
