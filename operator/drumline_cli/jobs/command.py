@@ -274,6 +274,10 @@ async def _suspend(client: KubeClient, job: NamedJob, *, suspend: bool) -> Outpu
 
 
 async def _hold(client: KubeClient, job: NamedJob, *, seconds: int) -> Output:
+    raw = await read_job(client, job=job.name, namespace=job.namespace)
+    # A failed job may be held: its copy by `retry` has the same spec.
+    if cast("Json", raw.get("status") or {}).get("phase") == "Succeeded":
+        raise NotAnswered(f"{job.text} has ended (Succeeded); its pods never start again")
     await writes.merge_patch(
         client,
         TRAINING_JOBS,

@@ -364,6 +364,7 @@ def test_stop_resume_and_delete(drumline: Drumline) -> None:
         ("resume", "Failed", True, ("ended (Failed)", "drumline retry train")),
         ("resume", "Running", False, ("not suspended", "Running")),
         ("retry", "Running", False, ("has not failed", "Running", "drumline stop train -n team")),
+        ("hold", "Succeeded", False, ("ended (Succeeded)", "never start again")),
         ("retry", "Succeeded", False, ("has not failed", "drumline clone train")),
         ("retry", "Suspended", True, ("has not failed", "drumline resume train")),
     ],
