@@ -43,6 +43,7 @@ from drumline.lifecycle.plan.claims import ClaimUnusable
 from drumline.lifecycle.plan.planner import plan_job
 from drumline.lifecycle.plan.slow_start import start_refused
 from drumline.lifecycle.plan.start_check import remedy_of_refusal
+from drumline.lifecycle.transitions import growth_abandoned
 from drumline.telemetry import logs
 from drumline.telemetry.incidents import IncidentCounters
 from drumline.telemetry.metrics import Metrics
@@ -290,16 +291,23 @@ class Reconciler:
         return job.is_supervised and job.status.phase == Phase.RUNNING
 
     async def _requeue_rejected(self, job: Job, message: str) -> None:
-        """Treat a gang that the API server rejects as a failed start. Its nodes are released."""
-        cause = f"the API server rejected its pods: {message}"
+        """Treat a gang that the API server rejects as a failed start. Its nodes are released.
+
+        A gang whose new members are rejected continues without them.
+        """
+        cause, now = f"the API server rejected its pods: {message}", self._clock()
         log.warning("gang_refused", job=job.key, error=message)
-        status = start_refused(
-            job,
-            message=cause,
-            remedy=remedy_of_refusal(message),
-            now=self._clock(),
-            reason=Reason.API_REFUSED,
-        )
+        places = job.status.assignment
+        if places is not None and places.joining:
+            status = growth_abandoned(job, message=cause, now=now)
+        else:
+            status = start_refused(
+                job,
+                message=cause,
+                remedy=remedy_of_refusal(message),
+                now=now,
+                reason=Reason.API_REFUSED,
+            )
         await self._writer.write(job, status)
         self.announce(job, status)
 
@@ -325,13 +333,30 @@ class Reconciler:
         now, reason = self._clock(), str(status.reason)
         before = self._state.scheduling.backoffs.get(job.uid)
         started = parse_timestamp(job.status.started_at) if job.status.started_at else now
-        count = 1 if before is None or now - started > GOOD_RUN_SECONDS else before.count + 1
+        first = before is None or before.of_growth or now - started > GOOD_RUN_SECONDS
+        count = 1 if before is None or first else before.count + 1
         count = max(count, status.failed_starts or 0)  # survives the operator
         free_losses = 1 if reason in _NEVER_FREE else 2
         cause = status.incident or reason
         self._state.scheduling.backoffs[job.uid] = Backoff.after(
             count - free_losses + 1, cause=cause, count=count, now=now
         )
+
+    def _note_growth(self, job: Job, status: TrainingJobStatus) -> None:
+        """Make a running gang wait longer each time before it grows, if its growth has failed."""
+        was, now = job.status.assignment, status.assignment
+        grew = was is not None and bool(was.joining) and status.generation == job.status.generation
+        if was is None or now is None or now.joining or not grew:
+            return
+        backoffs = self._state.scheduling.backoffs
+        known = backoffs.get(job.uid)
+        count = known.count if known is not None and known.of_growth else 0
+        if len(now.nodes) < len(was.nodes):
+            cause, count = status.message or "", count + 1
+            backoff = Backoff.after(count, cause=cause, count=count, now=self._clock())
+            backoffs[job.uid] = replace(backoff, of_growth=True)
+        elif count:
+            del backoffs[job.uid]
 
     def announce(self, job: Job, status: TrainingJobStatus) -> None:
         """Log, count and report a status that was written.
@@ -367,6 +392,7 @@ class Reconciler:
         released = before.assignment and not status.assignment and status.phase == Phase.PENDING
         if released and status.reason != Reason.NODE_DISRUPTED:
             self._back_off(job, status)
+        self._note_growth(job, status)
         if status.phase == Phase.RUNNING and before.phase != Phase.RUNNING and status.generation_at:
             waited = self._clock() - parse_timestamp(status.generation_at)
             self._metrics.scheduling.start_seconds.observe(max(0.0, waited))

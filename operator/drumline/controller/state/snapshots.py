@@ -138,6 +138,8 @@ class Backoff:
     count: int
     of_write: bool = False
     """True if the status of the job was not written, so it is not written before `until`."""
+    of_growth: bool = False
+    """True if the growth of a running gang failed. It delays neither repairs nor moves."""
 
     @classmethod
     def after(cls, failures: int, *, cause: str, count: int, now: float) -> Backoff:
@@ -486,8 +488,8 @@ class SnapshotBuilder:
         # Phase 1: the inputs. They are compared, so that a changed queue or pool also counts.
         sources = self._sources
         backoff, queue = self.backoffs.get(job.uid), sources.queues.get(job.spec.queue)
-        if backoff is not None and backoff.until > self._now + MAX_BACKOFF_SECONDS:
-            backoff = None  # from before the clock was set back
+        if backoff is not None and not self._counts(backoff, job):
+            backoff = None
         made_of = _MadeOf(
             backoff=backoff,
             priority=self.priority_of(job),
@@ -566,6 +568,12 @@ class SnapshotBuilder:
         if preempts and not refusal and obstacle is None:
             return _UNRESTRICTED
         return EvictionPermission(preempts, refusal, obstacle)
+
+    def _counts(self, backoff: Backoff, job: Job) -> bool:
+        """Return whether a backoff delays a job. One may be from before the clock was set back."""
+        places = job.status.assignment
+        whole = places is not None and not places.lost and job.status.disruption is None
+        return backoff.until <= self._now + MAX_BACKOFF_SECONDS and (whole or not backoff.of_growth)
 
     def _refusal_of(self, job: Job) -> str:
         """Return why no gang is evicted for a job: its start would be refused, or it pauses; or ''.

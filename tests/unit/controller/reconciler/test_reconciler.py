@@ -7,6 +7,8 @@ import itertools
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
+from dataclasses import replace
+from typing import Any, cast
 
 import pytest
 
@@ -16,10 +18,12 @@ from drumline.controller.agents.watch import AgentWatch
 from drumline.controller.job_events import JobEvents
 from drumline.controller.jobs.status_writer import StatusWriter
 from drumline.controller.nodes.nodes import NodeCache
-from drumline.controller.reconciler.executor import Executor
+from drumline.controller.reconciler.executor import Executor, GangRejected
+from drumline.controller.reconciler.job_memory import JobMemory
 from drumline.controller.reconciler.reconciler import Reconciler
 from drumline.controller.reconciler.shared_objects import SharedObjects
 from drumline.controller.state.cluster import ClusterCache
+from drumline.controller.state.snapshots import FIRST_BACKOFF_SECONDS
 from drumline.kube.client import KubeClient
 from drumline.kube.credentials import Credentials, Token
 from drumline.kube.events import EventRecorder
@@ -31,10 +35,12 @@ from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.members import members_of
 from drumline.lifecycle.model.signing_keys import SigningKeys
 from drumline.lifecycle.model.timestamps import timestamp
+from drumline.lifecycle.plan.actions import Action, CreateMembers
 from drumline.lifecycle.plan.elastic import growth_notice_id
 from drumline.telemetry.incidents import IncidentCounters
 from drumline.telemetry.metrics import Metrics
-from drumline_api.conditions import Reason
+from drumline_api.conditions import Phase, Reason
+from drumline_api.jobstatus import TrainingJobStatus
 from tests.builders import EPOCH, T0, a_job, admitted, running, with_status
 from tests.fake_agents import FakeAgent
 from tests.hostile_agents import HostileAgent, silent
@@ -42,7 +48,7 @@ from tests.patience import HANG_SECONDS
 from tests.unit.controller.views import job_view, node_view, pod_view, pool_view, queue_view
 
 KEY = b"a signing key"
-SPEC = {
+SPEC: dict[str, Any] = {
     "nodes": 3,
     "minNodes": 1,
     "trainer": {"globalBatchSize": 12},
@@ -146,6 +152,22 @@ class Operator:
     async def reconcile_only(self) -> float | None:
         return await self._reconciler.reconcile(JOB.key)
 
+    def refuse_pods(self, state: ClusterCache) -> list[TrainingJobStatus]:
+        """Refuse all pods. Returns the statuses that are written from now on."""
+        written: list[TrainingJobStatus] = []
+
+        async def act(_job: Job, action: Action, _memory: JobMemory) -> None:
+            if isinstance(action, CreateMembers):
+                raise GangRejected("exceeded quota: pods")
+
+        async def write(job: Job, status: TrainingJobStatus) -> None:
+            written.append(status)
+            state.jobs.assume(replace(job, resource_version=str(1 + len(written)), status=status))
+
+        reconciler = cast("Any", self._reconciler)
+        reconciler._executor.act, reconciler._writer.write = act, write
+        return written
+
     async def reconcile_on_news(self) -> None:
         async with asyncio.timeout(HANG_SECONDS):
             await self.woken.get()
@@ -237,3 +259,38 @@ async def test_new_pods_wait_for_old_ones_whatever_the_clock_of_the_api_server_s
     operator = Operator(port=1, state=state)
     async with operator.agents, operator.watch, operator.deliveries:
         assert await operator.reconcile_only() == 30.0
+
+
+async def test_a_gang_whose_new_members_are_refused_trains_on_and_grows_later() -> None:
+    job = running(admitted(a_job(**SPEC), nodes=("b", "c")))
+    grows = transitions.resized(job, kept=[0, 1], added=["a"], epoch=EPOCH, now=T0 + 2)
+    state = ClusterCache(nodes=NodeCache(clock=lambda: T0 + 6))
+    for name in ("a", "b", "c"):
+        state.nodes.on_node(None, node_view(name))
+    state.on_pool(None, pool_view())
+    state.on_queue(None, queue_view())
+    status = grows.model_dump(mode="json", by_alias=True, exclude_none=True)
+    state.on_job(None, job_view(uid=job.uid, status=status, **SPEC))
+    for index, node in enumerate(("b", "c")):
+        state.on_pod(None, pod_view(index=index, job_uid=job.uid, node_name=node, ready=True))
+    operator = Operator(port=1, state=state)
+    statuses = operator.refuse_pods(state)
+    async with operator.agents, operator.watch, operator.deliveries:
+        await operator.reconcile_only()
+    abandoned = statuses[0]
+    assert abandoned.assignment is not None
+    assert (abandoned.assignment.node_names(), abandoned.phase) == (("b", "c"), Phase.RUNNING)
+    assert "exceeded quota" in (abandoned.message or "")
+    assert abandoned.failed_starts is None
+    backoff = state.scheduling.backoffs[job.uid]
+    assert (backoff.until, backoff.of_growth) == (T0 + 6 + FIRST_BACKOFF_SECONDS, True)
+    (held,) = state.scheduling.snapshot(now=T0 + 6).admitted
+    assert held.gang.retry_at == backoff.until
+    lost = transitions.members_lost(
+        with_status(job, abandoned), indices=[1], reason=Reason.POD_LOST, message="", now=T0 + 7
+    )
+    after = state.jobs.get(job.key)
+    assert after is not None
+    state.jobs.assume(replace(after, resource_version="9", status=lost))
+    (held,) = state.scheduling.snapshot(now=T0 + 7).admitted
+    assert held.gang.retry_at == 0.0
