@@ -120,10 +120,13 @@ class JobCache:
         shown = self._shown.get(job.key)
         if shown is None or shown.spec is not job.spec:
             return False
+        before, assumed = self.get(job.key), self._assumed.get(job.uid)
         self._shown[job.key] = replace(shown, verdict=verdict)
-        assumed = self._assumed.get(job.uid)
         if assumed is not None:
             self._assumed[job.uid] = replace(assumed, verdict=verdict)
+        # A job that is refused keeps no other one waiting.
+        if isinstance(shown.verdict, Refusal) or isinstance(verdict, Refusal):
+            self._changed(before, self.get(job.key))
         # The pools may have changed while a thread judged the spec.
         same_verdict = verdict.hardware == self._hardware(shown)
         if self._judge_later is not None and not same_verdict and verdict.by_the_spec:

@@ -9,8 +9,8 @@ jobs that never started, the oldest that can start holds the folder.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from posixpath import normpath
+from typing import NamedTuple
 
 from drumline.lifecycle.manifests.trainer_config import checkpoint_path
 from drumline.lifecycle.model.chains import unmet_of
@@ -19,10 +19,21 @@ from drumline.lifecycle.model.verdict import Refusal
 from drumline.lifecycle.plan.acceptance import is_ours
 
 
+class FolderTurn(NamedTuple):
+    """The place of a job among the users of its folder. The lowest one may use the folder."""
+
+    is_new: bool
+    """False if the job has begun, so that it keeps the folder."""
+    created_at: float
+    key: str
+
+
 def folder_of(job: Job) -> str | None:
     """Return the name of the job's checkpoint folder, None for a job that uses none.
 
-    Claims belong to a namespace. A bucket is the same for all namespaces.
+    A bucket may be the same for all namespaces. Nevertheless a job waits for none of another
+    namespace, because users there could keep it waiting for ever. The lease in the folder keeps
+    such jobs apart.
     """
     checkpoint = job.spec.checkpoint
     if checkpoint is None or job.finished or not is_ours(job):
@@ -31,35 +42,22 @@ def folder_of(job: Job) -> str | None:
     if job.deleting and job.status.assignment is None:
         return None
     path = checkpoint_path(checkpoint.path, name=job.name, uid=job.uid)
-    top = checkpoint.bucket or f"claim:{job.namespace}/{checkpoint.claim_name}"
-    return f"{top.rstrip('/')}/{normpath(path)}"
+    top = checkpoint.bucket or f"claim:{checkpoint.claim_name}"
+    return f"{job.namespace}/{top.rstrip('/')}/{normpath(path)}"
 
 
-def holder_for(job: Job, *, users: Iterable[Job]) -> Job | None:
-    """Return the job that keeps this one from its folder, None if it may have the folder.
-
-    Args:
-        job: uses a folder.
-        users: the other jobs that use the same folder.
-    """
-    if _began(job):
-        return None
-    rivals = sorted(users, key=_age)
-    holder = next((rival for rival in rivals if _began(rival)), None)
-    if holder is not None:
-        return holder
-    return next((rival for rival in rivals if _may_start(rival) and _age(rival) < _age(job)), None)
-
-
-def _began(job: Job) -> bool:
-    return job.status.assignment is not None or job.status.generation is not None
-
-
-def _may_start(job: Job) -> bool:
-    return not (job.spec.suspend or job.deleting or isinstance(job.verdict, Refusal)) and not (
+def turn_of(job: Job) -> FolderTurn | None:
+    """Return the turn of a user of a folder. None for a job that keeps no other one waiting."""
+    began = job.status.assignment is not None or job.status.generation is not None
+    may_start = not (job.spec.suspend or job.deleting or isinstance(job.verdict, Refusal)) and not (
         unmet_of(job)
     )
+    return FolderTurn(not began, job.created_at, job.key) if began or may_start else None
 
 
-def _age(job: Job) -> tuple[float, str]:
-    return job.created_at, job.key
+def waits_for(job: Job, first: FolderTurn | None) -> bool:
+    """Return whether a job has to wait for the first user of its folder."""
+    own = turn_of(job)
+    if first is None or first.key == job.key or (own is not None and not own.is_new):
+        return False
+    return not first.is_new or (first.created_at, first.key) < (job.created_at, job.key)

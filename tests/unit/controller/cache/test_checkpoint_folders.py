@@ -10,6 +10,11 @@ from msgspec.structs import replace
 from drumline.controller.nodes.nodes import NodeCache
 from drumline.controller.state.cluster import ClusterCache
 from drumline.kube.views import TrainingJobView
+from drumline.lifecycle.model.job import Job
+from drumline.lifecycle.model.verdict import Refusal
+from drumline.lifecycle.plan import checkpoint_folders
+from drumline.lifecycle.plan.checkpoint_folders import FolderTurn
+from drumline_api.conditions import Reason
 from drumline_scheduler import PredecessorState
 from tests.unit.controller.views import assignment, job_view
 
@@ -109,3 +114,43 @@ def test_a_job_that_waits_for_another_one_holds_nothing(state: ClusterCache) -> 
     assert waits_for(state, "b") == []
     gang = next(each for each in state.scheduling.pending() if each.uid == "a")
     assert [each.state for each in gang.after] == [PredecessorState.WAITED_FOR]
+
+
+def test_a_job_waits_for_no_folder_of_another_namespace(state: ClusterCache) -> None:
+    """Whoever may create jobs there could otherwise keep it waiting for ever."""
+    bucket = {"bucket": "s3://saves", "path": "llama"}
+    state.on_job(None, replace(job("first", bucket, suspend=True, status=BEGAN), namespace="mean"))
+    state.on_job(None, job("second", bucket))
+    assert waits_for(state, "second") == []
+
+
+def test_a_job_that_is_refused_later_holds_nothing(state: ClusterCache) -> None:
+    state.on_job(None, job("a"))
+    state.on_job(None, job("b"))
+    assert waits_for(state, "b") == ["team/a"]
+    first = state.jobs.get("team/a")
+    assert first is not None
+    state.jobs.settle(first, Refusal(reason=Reason.CONFIG_REFUSED, message="too large"))
+    assert waits_for(state, "b") == []
+
+
+def test_many_jobs_with_one_folder_cost_a_cycle_little(
+    state: ClusterCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The jobs are counted, as time would mislead."""
+    for number in range(200):
+        state.on_job(None, job(f"j-{number:03}"))
+    asked, holder = 0, checkpoint_folders.turn_of
+
+    def count(of: Job) -> FolderTurn | None:
+        nonlocal asked
+        asked += 1
+        return holder(of)
+
+    monkeypatch.setattr(checkpoint_folders, "turn_of", count)
+    waiting = state.scheduling.pending()
+    assert [gang.uid for gang in waiting if not gang.after] == ["j-000"]
+    assert asked <= 200
+    for number in range(199):
+        state.on_job(job(f"j-{number:03}"), job(f"j-{number:03}", version=2, suspend=True))
+    assert [gang.uid for gang in state.scheduling.pending() if not gang.after] == ["j-199"]
