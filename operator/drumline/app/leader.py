@@ -367,6 +367,7 @@ class LeaderComponents:
             serves_one_node=self._state.volumes.serves_one_node,
             default_class=self._state.volumes.default_class,
             pod_of=self._informers.pods.get,
+            learn=self._state.scheduling.learn_admitted,
         )
         return CheckedStarts(check=check.refusal, scheduling=self._state.scheduling)
 

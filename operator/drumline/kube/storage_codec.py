@@ -109,6 +109,7 @@ def _csi_driver_view(stored: storage.CsiDriverObject) -> CsiDriverView:
         uid=metadata.uid,
         resource_version=metadata.resource_version,
         attaches=stored.spec.attach_required is not False,
+        serves_pods="Ephemeral" in (stored.spec.volume_lifecycle_modes or ()),
     )
 
 

@@ -361,6 +361,7 @@ class CsiDriverView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     Attributes:
         attaches: True if its volumes are attached to a node before they are mounted.
+        serves_pods: True if it makes volumes of a single pod (inline volumes).
     """
 
     name: str
@@ -368,6 +369,7 @@ class CsiDriverView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     resource_version: str = ""
     namespace: str = ""
     attaches: bool = True
+    serves_pods: bool = False
 
 
 class Sharing(StrEnum):

@@ -92,6 +92,7 @@ class CsiDriverSpec(ObjectPart, frozen=True):
 
     # The API server's default is true.
     attach_required: bool | None = None
+    volume_lifecycle_modes: list[str] | None = None
 
 
 class CsiDriverObject(ObjectPart, frozen=True):

@@ -95,8 +95,26 @@ def test_a_job_that_would_be_refused_evicts_nobody_and_fails_with_the_remedy(
     assert preemptions(site, low) == 0
 
 
+def test_a_job_whose_pods_get_more_requests_than_a_node_offers_evicts_nobody(
+    site: Site, low: str
+) -> None:
+    """Admission adds them, so only a dry run shows them before the first pod."""
+    defaults = {"type": "Container", "defaultRequest": {"ephemeral-storage": "900Ti"}}
+    site.kube.create(named(site, "LimitRange", {"limits": [defaults]}))
+    spec: dict[str, Any] = {"nodes": 4, "gpusPerNode": 8, "priorityClassName": HIGH}
+    site.submit("high", template=TEMPLATE, **spec)
+
+    def says_why(job: Json | None) -> bool:
+        message = (job or {}).get("status", {}).get("message") or ""
+        return "ephemeral-storage" in message
+
+    site.wait("high", says_why)
+    assert preemptions(site, low) == 0
+
+
 CODE = {"name": "code", "configMap": {"name": "code"}}
 KEY = {"name": "KEY", "valueFrom": {"secretKeyRef": {"name": "keys", "key": "a"}}}
+BUCKET = {"name": "bucket", "csi": {"driver": "gone.example.com"}}
 SCRATCH: Json = {"resources": {"requests": {"storage": "10Gi"}}}
 OF_EACH_POD = {"name": "tmp", "ephemeral": {"volumeClaimTemplate": {"spec": SCRATCH}}}
 
@@ -112,12 +130,22 @@ def mounting(volume: Json) -> Json:
         (mounting(CODE), {}, 'configmap "code" not found'),
         ({**TEMPLATE, "env": [KEY]}, {}, 'secret "keys" not found'),
         ({**TEMPLATE, "imagePullSecrets": ["registry"]}, {}, 'secret "registry" not found'),
+        (mounting(BUCKET), {}, 'csidriver "gone.example.com" not found'),
         (mounting(OF_EACH_POD), {"persistentvolumeclaims": "3"}, "persistentvolumeclaims needs 4"),
         (mounting(OF_EACH_POD), {"requests.storage": "30Gi"}, "requests.storage needs"),
         ({**TEMPLATE, "launch": "PerPod"}, {"count/secrets": "0"}, "count/secrets"),
         (TEMPLATE, {"count/poddisruptionbudgets.policy": "0"}, "beside its pods"),
     ],
-    ids=["config map", "secret", "pull secret", "claims", "storage", "secrets", "budgets"],
+    ids=[
+        "config map",
+        "secret",
+        "pull secret",
+        "driver",
+        "claims",
+        "storage",
+        "secrets",
+        "budgets",
+    ],
 )
 def test_everything_that_a_start_needs_is_checked(
     site: Site, low: str, template: Json, hard: dict[str, str], word: str

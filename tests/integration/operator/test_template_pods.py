@@ -29,6 +29,9 @@ TEMPLATE: Json = {
 
 
 def test_a_restricted_namespace_accepts_what_a_template_brings(site: Site) -> None:
+    driver: Json = {"apiVersion": "storage.k8s.io/v1", "kind": "CSIDriver"}
+    driver["metadata"] = {"name": "bucket.example.com"}
+    site.kube.ensure({**driver, "spec": {"volumeLifecycleModes": ["Ephemeral"]}})
     labels = {"pod-security.kubernetes.io/enforce": "restricted"}
     site.kube.patch("namespaces", site.namespace, {"metadata": {"labels": labels}})
     site.submit("own", gpusPerNode=8, template=TEMPLATE)

@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from math import inf
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
@@ -54,6 +54,8 @@ OVERDUE_SECONDS: Final = SchedulingPolicy().overdue_seconds
 
 A finalizer holds it, or its kubelet is dead.
 """
+DISTRUSTED_PART: Final = 10
+"""Divisor of the nodes of a pool that failed starts of one namespace can close."""
 MAX_HANGING: Final = 3
 """Most stuck pods of a node that are named."""
 
@@ -66,6 +68,13 @@ class NodeChange:
     """True if the scheduler may decide differently now."""
     jobs: frozenset[str] = field(default_factory=frozenset[str])
     """Keys of the jobs with pods there that must be reconciled."""
+
+
+class _Distrust(NamedTuple):
+    """The version of a node with which pods of a namespace did not start there."""
+
+    version: str
+    by: str
 
 
 class PodRoles(Protocol):
@@ -116,7 +125,7 @@ class NodeCache:
         self._pods: dict[str, dict[str, PodView]] = defaultdict(dict)
         self.groups: dict[tuple[str, str], dict[str, PodView]] = {}
         """Bound pods by namespace and name of their group, on nodes of all kinds."""
-        self._distrusted: dict[str, str] = {}
+        self._distrusted: dict[str, _Distrust] = {}
         self.standings: Mapping[str, NodeStanding] = {}
         """Verdicts on nodes with evidence against them. `set_standings` sets them."""
         self._nominated: dict[str, dict[str, _Nominated]] = {}
@@ -249,11 +258,23 @@ class NodeCache:
         for name in names:
             self._values.pop(name, None)
 
-    def distrust(self, name: str) -> None:
-        """Do not use a node whose kubelet rejected a pod, until the node object's next update."""
-        view = self._views.get(name)
-        if view is not None:
-            self._distrusted[name] = view.resource_version
+    def distrust(self, names: Iterable[str], *, pool: str, by: str) -> None:
+        """Do not use nodes on which pods did not start, until each node object's next update.
+
+        A program or its spec may be the cause. So the pods of one namespace can close at most one
+        node, or `1 / DISTRUSTED_PART` of the pool.
+
+        Args:
+            names: the nodes.
+            pool: pool of the pods.
+            by: namespace of the pods.
+        """
+        size = sum(value.pool == pool for value in self._values.values())
+        known = sum(each.by == by for each in self._distrusted.values())
+        left = max(0, max(1, size // DISTRUSTED_PART) - known)
+        new = [name for name in names if name in self._views and name not in self._distrusted]
+        for name in new[:left]:
+            self._distrusted[name] = _Distrust(self._views[name].resource_version, by)
             self._values.pop(name, None)
 
     def check_announcements(self) -> list[NodeChange]:
@@ -361,7 +382,8 @@ class NodeCache:
         self._views[name] = view
         self.labels[name] = view.labels
         # A newer version ends the distrust: the kubelet has reported what it has.
-        if self._distrusted.get(name, view.resource_version) != view.resource_version:
+        distrust = self._distrusted.get(name)
+        if distrust is not None and distrust.version != view.resource_version:
             del self._distrusted[name]
         if any(taint.key == TAINT_PROMISED for taint in view.taints):
             self.promised.add(name)

@@ -1,4 +1,4 @@
-"""Read the claims that a job names, and select a node for claims that wait for a pod.
+"""Read the claims and CSI drivers of a job, and select a node for claims that wait for a pod.
 
 kube-scheduler does this for the pods that it binds. Drumline binds its own pods.
 """
@@ -11,7 +11,7 @@ from dataclasses import replace
 from drumline.kube import reads, storage_codec, writes
 from drumline.kube.client import KubeClient
 from drumline.kube.errors import Forbidden, NotFound
-from drumline.kube.kinds import PERSISTENT_VOLUME_CLAIMS, STORAGE_CLASSES
+from drumline.kube.kinds import CSI_DRIVERS, PERSISTENT_VOLUME_CLAIMS, STORAGE_CLASSES
 from drumline.kube.views import ClaimView, Sharing
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.plan.claims import (
@@ -22,6 +22,8 @@ from drumline.lifecycle.plan.claims import (
     StorageClassFacts,
     claim_names,
     claim_step,
+    inline_drivers,
+    inline_trouble,
     missing_claim,
     pod_claim_classes,
     pod_claim_trouble,
@@ -54,8 +56,8 @@ async def prepare_claims(
     """Prepare the job's claims. Return why its pods cannot use one of them, or None.
 
     With `binds=False` nothing is written: the claims are only read. It takes one read for each
-    claim or class that the job names, in each generation. If RBAC forbids a read, nothing is done,
-    and the kubelet reports a claim that does not work.
+    claim, class or CSI driver that the job names, in each generation. If RBAC forbids a read,
+    nothing is done, and the kubelet reports a claim that does not work.
 
     Args:
         client: writes as the operator.
@@ -78,6 +80,10 @@ async def prepare_claims(
                 return unusable
         for volume, name in pod_claim_classes(job, default=default_class):
             unusable = pod_claim_trouble(volume, name, await _storage_class(client, name))
+            if unusable is not None:
+                return unusable
+        for driver in inline_drivers(job):
+            unusable = await _inline_trouble(client, driver)
             if unusable is not None:
                 return unusable
     except Forbidden as error:
@@ -122,6 +128,18 @@ async def _prepare(
             )
             log.info("claim_node_selected", job=job.key, claim=name, node=node)
             return None
+
+
+async def _inline_trouble(client: KubeClient, driver: str) -> ClaimUnusable | None:
+    # The operator may list CSIDrivers, but not get one.
+    named = f"metadata.name={driver}"
+    listed = map(
+        storage_codec.csi_driver, await reads.list_all(client, CSI_DRIVERS, field_selector=named)
+    )
+    view = next((each for each in listed if each.name == driver), None)
+    return inline_trouble(
+        driver, exists=view is not None, serves_pods=view is not None and view.serves_pods
+    )
 
 
 async def _storage_class(client: KubeClient, name: str) -> StorageClassFacts | None:

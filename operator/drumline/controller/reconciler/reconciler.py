@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from drumline.controller.agents.watch import AgentWatch, GangReport, MemberAddress, WatchedGang
@@ -404,13 +404,17 @@ class Reconciler:
         pods = [p for p in self._state.pods.of(job.namespace, job.uid) if not p.terminating]
         late = [pod for pod in pods if not pod.ready and not pod.joining and pod.end is None]
         if len(late) < len(pods):
-            for pod in late:
-                self._state.nodes.distrust(pod.node)
+            self._distrust(job, late)
 
     def _distrust_rejecting_nodes(self, job: Job) -> None:
-        for pod in self._state.pods.of(job.namespace, job.uid):
-            if pod.end is not None and refused_by_kubelet(pod.end):
-                self._state.nodes.distrust(pod.node)
+        pods = self._state.pods.of(job.namespace, job.uid)
+        self._distrust(job, [p for p in pods if p.end is not None and refused_by_kubelet(p.end)])
+
+    def _distrust(self, job: Job, pods: Iterable[PodFacts]) -> None:
+        assignment = job.status.assignment
+        pool = assignment.gpu_pool if assignment is not None else ""
+        names = dict.fromkeys(pod.node for pod in pods)
+        self._state.nodes.distrust(names, pool=pool, by=job.namespace)
 
 
 def _pause(job: Job, report: GangReport | None) -> Pause | None:

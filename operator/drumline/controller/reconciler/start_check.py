@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import msgspec
 
@@ -86,10 +86,20 @@ _TOO_SLOW: Final = (
 )
 
 
+class LearnRequests(Protocol):
+    """Keeps what admission adds to the pods of a job."""
+
+    def __call__(self, job: Job, *, index: int, requests: Mapping[str, int]) -> bool:
+        """Return whether a pod requests more than is known of its job."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _PodKind:
     """Equal pods of a job."""
 
+    index: int
+    """Index of one of them."""
     pod: Json
     """Manifest of one of them."""
     count: int
@@ -117,6 +127,8 @@ class StartCheck:
         serves_one_node: tells a claim that several nodes cannot use at the same time.
         default_class: returns the name of the cluster's default StorageClass, or ''.
         pod_of: returns a pod in the cache, or None.
+        learn: keeps the requests of an admitted pod with this index, and returns whether they are
+            larger than known.
         clock: monotonic seconds.
     """
 
@@ -130,6 +142,7 @@ class StartCheck:
         serves_one_node: ServesOneNode = any_node,
         default_class: Callable[[], str] = str,
         pod_of: Callable[[Key], PodView | None] = lambda _: None,
+        learn: LearnRequests | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._silences = Silences(seconds=UNCHECKED_SECONDS, clock=clock)
@@ -141,6 +154,7 @@ class StartCheck:
         self._serves_one_node = serves_one_node
         self._default_class = default_class
         self._pod_of = pod_of
+        self._learn = learn
         self._known_pods: dict[tuple[int, bool], _KnownPods] = {}
 
     async def refusal(
@@ -241,7 +255,19 @@ class StartCheck:
             promised=PlannedObjects(pods=like(before), objects=_new_secrets(before)),
             freed=PlannedObjects(pods=like(leaving)),
             replaces=replaces,
+            requests_more=self._requests_more(job, kinds, own),
         )
+
+    def _requests_more(
+        self, job: Job, kinds: Iterable[_PodKind], planned: Iterable[PlannedPods]
+    ) -> bool:
+        """Return whether admission adds requests that the gang was not placed with."""
+        learn = self._learn
+        if learn is None:
+            return False
+        pairs = zip(kinds, planned, strict=True)
+        news = [learn(job, index=kind.index, requests=pods.requests) for kind, pods in pairs]
+        return any(news)
 
     def _taken_name(self, job: Job) -> str:
         """Return the name of a member's pod that a pod of no job has, or ''. O(members)."""
@@ -267,7 +293,7 @@ class StartCheck:
             for same in by_role.values():
                 made = pod_manifests(job, indices=same[:1], gpus=gpus, settings=self._pods)
                 claims = self._claims_of(job, made[0], index=same[0], gpus=gpus)
-                kinds.append(_PodKind(pod=made[0], count=len(same), claims=claims))
+                kinds.append(_PodKind(index=same[0], pod=made[0], count=len(same), claims=claims))
         return kinds
 
     def _claims_of(self, job: Job, pod: Json, *, index: int, gpus: PoolGpus) -> Amounts:

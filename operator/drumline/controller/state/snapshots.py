@@ -56,7 +56,7 @@ from drumline.lifecycle.model.verdict import Verdict
 from drumline.lifecycle.plan.acceptance import is_queued, refusal_for
 from drumline.lifecycle.plan.start_check import failed_start_of
 from drumline.scope import InstallationScope
-from drumline_api.base import LABEL_INDEX, LABEL_JOB
+from drumline_api.base import LABEL_GENERATION, LABEL_INDEX, LABEL_JOB
 from drumline_api.gpupool import GpuPoolSpec
 from drumline_api.role import RoleSpec
 from drumline_api.trainingjob import TrainingJobSpec
@@ -89,6 +89,8 @@ class EvictionPermission(NamedTuple):
     obstacle: Obstacle | None = None
 
 
+ADDED_SECONDS: Final = 600.0
+"""Time for which requests that admission added count for a job without places."""
 _UNRESTRICTED: Final = EvictionPermission(preempts=True, refusal="")
 
 
@@ -103,6 +105,19 @@ class CheckedStart:
     until: float = 0.0
     """Time until which no gang is evicted for it and it is not moved (seconds since the epoch)."""
     message: str = ""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Added:
+    """Requests that admission adds to each pod of a job."""
+
+    requests: Resources
+    generation: int
+    """Generation of the spec of the job whose pods had them."""
+    start: str
+    """Generation of these pods, or '' for pods of a dry run."""
+    until: float
+    """Time until which they count for a job without places (seconds since the epoch)."""
 
 
 class _MadeOf(NamedTuple):
@@ -210,8 +225,8 @@ class SnapshotBuilder:
         self._admitted: dict[str, _KnownAdmitted] = {}
         self._leaving_since: dict[str, float] = {}
         """Time at which a job with places was first seen to leave, by uid."""
-        self._added: dict[str, Resources] = {}
-        """Requests that admission adds to each pod of a job, by uid of the job."""
+        self._added: dict[str, _Added] = {}
+        """Keyed by uid of the job."""
         self._planned: tuple[TrainingJobSpec, RoleSpec | None, Resources] | None = None
         """The spec, the role and the requests that `learn_requests` needed last."""
         self._learned: tuple[Resources, Mapping[str, int], Resources] | None = None
@@ -332,8 +347,8 @@ class SnapshotBuilder:
     def learn_requests(self, pod: PodView) -> None:
         """Learn from a new pod the requests that admission adds to its job's pods.
 
-        Later placements count them. They stay known until the next pod, even without any pods: a
-        gang that a kubelet rejected for lack of CPU is placed with its real requests.
+        Later placements count them: a gang that a kubelet rejected for lack of CPU is placed with
+        its real requests.
         """
         job = self._sources.jobs.get(f"{pod.namespace}/{pod.labels.get(LABEL_JOB, '')}")
         if job is None or not is_owned(pod) or job.uid != pod.owner_uid:
@@ -346,13 +361,51 @@ class SnapshotBuilder:
             if learned is None or learned[0] is not planned or learned[1] is not pod.requests:
                 added = added_requests(planned, pod.requests)
                 learned = self._learned = (planned, pod.requests, added)
-            added = learned[2]
         except Exception:  # noqa: BLE001 - one bad job must not stop the cache; `_gang` notes it
             return
-        if added == NOTHING:
-            self._added.pop(job.uid, None)
-        else:
-            self._added[job.uid] = added
+        self._learn(job, learned[2], start=pod.labels.get(LABEL_GENERATION, ""))
+
+    def learn_admitted(self, job: Job, *, index: int, requests: Mapping[str, int]) -> bool:
+        """Learn from a dry run what admission adds to a pod. Return whether it is more than known.
+
+        Args:
+            job: the job that would start.
+            index: index of the pod.
+            requests: requests of the pod as admitted. CPU in thousandths of a core.
+        """
+        before = self._learned_of(job)
+        self._learn(job, added_requests(self._planned_of(job, index=index), requests))
+        return self._learned_of(job) != before
+
+    def _learn(self, job: Job, added: Resources, *, start: str = "") -> None:
+        """Keep the largest requests of the pods of a start. Those of roles differ."""
+        known = self._added.get(job.uid)
+        if known is None and added == NOTHING:
+            return
+        # A pod of a new start shows what admission adds now.
+        is_new = known is not None and start not in ("", known.start)
+        before = NOTHING if is_new else self._learned_of(job)
+        self._added[job.uid] = _Added(
+            requests=_larger(before, added),
+            generation=job.object_generation,
+            start=start or (known.start if known is not None else ""),
+            until=self._now + ADDED_SECONDS,
+        )
+
+    def _learned_of(self, job: Job) -> Resources:
+        """Return the learned requests of a job.
+
+        They count for one spec, and without places for `ADDED_SECONDS`. Otherwise a gang that they
+        keep from every place would wait on after somebody has changed what adds them.
+        """
+        if job.uid not in self._added:  # as for most jobs, in each cycle
+            return NOTHING
+        known = self._added[job.uid]
+        if known.generation != job.object_generation:
+            return NOTHING
+        if job.status.assignment is not None:
+            known.until = max(known.until, self._now + ADDED_SECONDS)
+        return known.requests if self._now < known.until else NOTHING
 
     def _planned_of(self, job: Job, *, index: int) -> Resources:
         """Return the requests that a job's spec states for its pod with this index.
@@ -537,7 +590,7 @@ class SnapshotBuilder:
         A pod that was seen has the overhead of its RuntimeClass among its requests. Before that,
         the largest overhead of the pools that the job may use counts.
         """
-        learned, pools = self._added.get(job.uid, NOTHING), self._sources.pools
+        learned, pools = self._learned_of(job), self._sources.pools
         names = [job.spec.gpu_pool] if job.spec.gpu_pool else job.spec.gpu_pools
         if names is None:
             names = [quota.gpu_pool for quota in queue.quotas] if queue is not None else []
@@ -599,6 +652,15 @@ class SnapshotBuilder:
         refusal = refusal_for(error)
         if job.verdict != refusal and self._sources.jobs.settle(job, refusal):
             self.left_out[job.key] = refusal.message
+
+
+def _larger(left: Resources, right: Resources) -> Resources:
+    """Return the larger amounts of what admission adds."""
+    return Resources(
+        cpu_millis=max(left.cpu_millis, right.cpu_millis),
+        memory_bytes=max(left.memory_bytes, right.memory_bytes),
+        ephemeral_bytes=max(left.ephemeral_bytes, right.ephemeral_bytes),
+    )
 
 
 def _with_volumes(gang: Gang, volumes: tuple[VolumeReach, ...]) -> Gang:

@@ -116,6 +116,27 @@ def pod_claim_classes(job: Job, *, default: str) -> tuple[tuple[str, str], ...]:
     return tuple((volume, storage) for volume, storage in named if storage)
 
 
+def inline_drivers(job: Job) -> tuple[str, ...]:
+    """Return the CSI drivers of the job's inline volumes, each once."""
+    template = job.spec.template
+    volumes = (template.volumes if template is not None else None) or ()
+    return tuple(dict.fromkeys(each.csi.driver for each in volumes if each.csi is not None))
+
+
+def inline_trouble(driver: str, *, exists: bool, serves_pods: bool) -> ClaimUnusable | None:
+    """Return why no pod would get its inline volumes of a CSI driver, or None.
+
+    A kubelet mounts them only if the CSIDriver exists and allows `Ephemeral`.
+    """
+    if exists and serves_pods:
+        return None
+    lack = "has no Ephemeral in volumeLifecycleModes" if exists else "not found"
+    return ClaimUnusable(
+        message=f'csidriver "{driver}" {lack}',
+        remedy="name a CSI driver that makes inline volumes, or use a claim",
+    )
+
+
 def pod_claim_trouble(
     volume: str, storage_class: str, storage: StorageClassFacts | None
 ) -> ClaimUnusable | None:

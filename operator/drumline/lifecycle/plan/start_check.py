@@ -53,6 +53,7 @@ _REMEDIES: Final = (
 
 
 _CHECKED: Final = (
+    "csidriver ",
     "LimitRange ",
     "ResourceQuota ",
     "image pull secret ",
@@ -98,6 +99,8 @@ class StartFacts:
     """Pods of the namespace that end before, with their claims."""
     replaces: bool = False
     """True if pods of the job itself end before the new ones are created, which frees quota."""
+    requests_more: bool = False
+    """True if admission adds requests to the pods that its places were not chosen for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,11 +162,18 @@ def refusal_of_start(job: Job, facts: StartFacts) -> StartRefusal | StartDoubt |
         return _rejected("its pods", facts.refusal)
     if facts.child_refusal:
         return _rejected("objects beside its pods", facts.child_refusal)
+    return _doubt_of(facts)
+
+
+def _doubt_of(facts: StartFacts) -> StartDoubt | None:
+    """Return why a start that nothing refuses has to wait, or None."""
     together = facts.requested.joined(facts.promised)
     short = shortage(facts.quotas, requested=together, freed=facts.freed)
     if short is not None and not facts.replaces:
         message = f"{short.message()}, with the jobs that start before it"
         return StartDoubt(message=message, seconds=PROMISED_SECONDS)
+    if facts.requests_more:  # the next cycle knows them, and may choose other places
+        return StartDoubt(message="admission adds requests to its pods", seconds=0.0)
     return None
 
 

@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from drumline.controller.nodes.health_signals import set_standings
 from drumline.controller.nodes.nodes import NodeCache
 from drumline.controller.state.cluster import ClusterCache
-from drumline.controller.state.snapshots import Backoff, CheckedStart
+from drumline.controller.state.snapshots import ADDED_SECONDS, Backoff, CheckedStart
 from drumline.kube.views import NodeView, ObjectView, PodPhase, PodView
 from drumline.lifecycle.model.timestamps import timestamp
 from drumline.scope import InstallationScope
@@ -36,6 +36,7 @@ from tests.unit.controller.views import (
 from tests.unit.controller.workload_state import KEY, NOW, cache, filled, node, written
 
 Json = dict[str, Any]
+TEMPLATE = {"image": "any:1", "command": ["true"]}
 ASKED = {"id": "d1", "by": "team/other", "requestedAt": timestamp(NOW)}
 
 
@@ -232,8 +233,7 @@ def replace_spec(view: ObjectView, spec: dict[str, Any]) -> ObjectView:
 
 
 def test_a_distrusted_node_is_trusted_again_at_its_next_update(state: ClusterCache) -> None:
-    state.nodes.distrust("node-0")
-    state.nodes.distrust("nowhere")
+    state.nodes.distrust(["nowhere", "node-0"], pool="h100", by="team")
     assert [each.distrusted for each in state.scheduling.snapshot(now=NOW).nodes] == [True, False]
     same = node_view("node-0", version=1)
     assert not state.nodes.on_node(same, same).schedulable
@@ -242,8 +242,27 @@ def test_a_distrusted_node_is_trusted_again_at_its_next_update(state: ClusterCac
     assert not node(state).distrusted
 
 
+@pytest.mark.parametrize(("size", "most"), [(4, 1), (40, 4)])
+def test_failed_starts_of_a_namespace_close_few_nodes(size: int, most: int) -> None:
+    """A program decides whether some of its pods start, and its spec whether kubelets take them."""
+    state, names = cache(), [f"n-{number}" for number in range(size)]
+    state.on_pool(None, pool_view())
+    for name in names:
+        state.nodes.on_node(None, node_view(name))
+
+    def closed() -> int:
+        return sum(each.distrusted for each in state.scheduling.snapshot(now=NOW).nodes)
+
+    assert closed() == 0
+    for _ in range(3):
+        state.nodes.distrust(names, pool="h100", by="team")
+        assert closed() == most
+    state.nodes.distrust(names, pool="h100", by="other")
+    assert closed() == 2 * most
+
+
 def test_a_node_that_comes_back_starts_with_a_clean_slate(state: ClusterCache) -> None:
-    state.nodes.distrust("node-0")
+    state.nodes.distrust(["node-0"], pool="h100", by="team")
     state.nodes.on_node(node_view("node-0"), None)
     assert [each.name for each in state.scheduling.snapshot(now=NOW).nodes] == ["node-1"]
     state.nodes.on_node(None, node_view("node-0"))
@@ -412,6 +431,44 @@ def test_a_gang_is_placed_by_what_admission_made_of_its_pods(state: ClusterCache
     assert (learned.per_pod.gpus, learned.per_pod.extended) == (2, ())
     state.on_pod(None, pod_view(generation=2, requests={"cpu": 4000, "memory": 8 << 30}))
     assert state.scheduling.pending() == [planned]
+
+
+def test_the_largest_pod_of_a_start_decides_what_admission_adds(state: ClusterCache) -> None:
+    """The defaults of a LimitRange add nothing to pods of a role that states its resources."""
+    role = {"name": "eval", "resources": {"cpu": "1", "memory": "1Gi"}}
+    state.on_job(None, job_view(nodes=1, template=TEMPLATE, roles=[role]))
+    (planned,) = state.scheduling.pending()
+    larger = {"cpu": planned.per_pod.cpu_millis + 2000}
+    state.on_pod(None, pod_view(requests=larger))
+    state.on_pod(None, pod_view(index=1, requests={"cpu": 1000}))
+    (learned,) = state.scheduling.pending()
+    assert learned.per_pod.cpu_millis == larger["cpu"]
+
+
+def test_what_admission_added_counts_for_one_spec_and_for_a_while(state: ClusterCache) -> None:
+    """Else nobody would notice that the LimitRange, or the spec, was corrected since."""
+    state.on_job(None, first := job_view(resources={"cpu": "4"}))
+    state.scheduling.snapshot(now=NOW)
+    (planned,) = state.scheduling.pending()
+    pod = pod_view(requests={"cpu": 900_000})
+    state.on_pod(None, pod)
+    state.on_pod(pod, None)
+    assert state.scheduling.pending()[0].per_pod.cpu_millis == 900_000
+    state.scheduling.snapshot(now=NOW + ADDED_SECONDS)
+    assert state.scheduling.pending() == [planned]
+    state.on_pod(None, pod)
+    state.on_job(first, msgspec.structs.replace(first, resource_version="2", generation=2))
+    assert state.scheduling.pending() == [planned]
+
+
+def test_a_dry_run_teaches_what_admission_adds_once(state: ClusterCache) -> None:
+    state.on_job(None, job_view(resources={"cpu": "4"}))
+    job, learn = state.jobs.get("team/llama"), state.scheduling.learn_admitted
+    assert job is not None
+    assert not learn(job, index=0, requests={"cpu": 4000})
+    assert learn(job, index=0, requests={"cpu": 6000})
+    assert not learn(job, index=0, requests={"cpu": 5000})
+    assert state.scheduling.pending()[0].per_pod.cpu_millis == 6000
 
 
 def test_pods_with_equal_requests_teach_each_job_its_own_difference(state: ClusterCache) -> None:

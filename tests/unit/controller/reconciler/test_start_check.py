@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
@@ -119,6 +119,23 @@ async def test_every_object_that_a_pod_must_have_has_to_exist(
     assert await refusal_of(job, (obj[0], there)) == ""
 
 
+@pytest.mark.parametrize(
+    ("modes", "words"),
+    [
+        (None, 'csidriver "b.example.com" not found'),
+        (["Persistent"], 'csidriver "b.example.com" has no Ephemeral in volumeLifecycleModes'),
+        (["Persistent", "Ephemeral"], ""),
+    ],
+)
+async def test_the_driver_of_an_inline_volume_has_to_serve_it(
+    modes: list[str] | None, words: str
+) -> None:
+    driver = {"metadata": {"name": "b.example.com"}, "spec": {"volumeLifecycleModes": modes}}
+    objects = [("csidrivers", driver)] if modes else []
+    job = starting(template=mounting(csi={"driver": "b.example.com"}))
+    assert await refusal_of(job, *objects) == words
+
+
 async def test_the_objects_of_roles_and_of_the_pools_profile_count() -> None:
     role = {"name": "eval", "envFrom": [{"prefix": "WANDB_", "secretRef": {"name": "wandb"}}]}
     job = admitted(a_job(template=template(), roles=[role]), nodes=("a", "b", "c"))
@@ -127,6 +144,19 @@ async def test_the_objects_of_roles_and_of_the_pools_profile_count() -> None:
     fields = {"volumes": [volume], "volumeMounts": [{"name": "net", "mountPath": "/net"}]}
     profile = PodProfile.model_validate(fields)
     assert not missing(await refusal_of(starting(), gpus=replace(GPUS, profile=profile)), '"nccl"')
+
+
+async def test_a_start_with_requests_that_its_places_do_not_count_waits_for_others() -> None:
+    job, learned = starting(), list[tuple[int, bool]]()
+
+    def learn(of: Job, *, index: int, requests: Mapping[str, int]) -> bool:
+        learned.append((index, of is job and "cpu" in requests))
+        return len(learned) == 1
+
+    async with checking(learn=learn) as check:
+        assert isinstance(await check.refusal(job), StartDoubt)
+        assert await check.refusal(job) is None
+    assert learned == [(0, True), (0, True)]
 
 
 @pytest.mark.parametrize("error", [(403, "Forbidden", "no right"), (422, "Invalid", "a policy")])
