@@ -181,6 +181,16 @@ Name = Annotated[
 ]
 """A DNS-1123 label."""
 
+Subdomain = Annotated[
+    str,
+    Field(
+        min_length=1,
+        max_length=253,
+        pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$",
+    ),
+]
+"""A DNS-1123 subdomain, such as the name of a Secret or ConfigMap."""
+
 LabelKey = Annotated[
     str,
     Field(

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from drumline_api.base import ApiModel
+from drumline_api.base import ApiModel, Subdomain
 from drumline_contract import MAX_CODE_PARTS
 
 
@@ -16,7 +16,7 @@ class CodeSource(ApiModel):
     digest: Annotated[str, Field(min_length=71, max_length=71, pattern=r"^sha256:[0-9a-f]{64}$")]
     """sha256 of the packed folder. A pod whose parts have another digest does not start."""
     config_maps: Annotated[
-        list[Annotated[str, Field(min_length=1, max_length=253)]],
+        list[Subdomain],
         Field(min_length=1, max_length=MAX_CODE_PARTS),
     ]
     """ConfigMaps in the job's namespace with the parts of the folder, in order. Each holds its part

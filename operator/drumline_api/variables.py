@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Final
 
 from pydantic import Field
 
-from drumline_api.base import TOKEN_SECRET_SUFFIX, ApiModel, Rule
+from drumline_api.base import TOKEN_SECRET_SUFFIX, ApiModel, Rule, Subdomain
 
 # A template that set one of these would split the gang or connect it to another one.
 LAUNCHER_ENV: Final = (
@@ -49,7 +49,7 @@ a name is rejected."""
 class KeyRef(ApiModel):
     """A key of a Secret or ConfigMap in the job's namespace."""
 
-    name: Annotated[str, Field(min_length=1, max_length=253)]
+    name: Subdomain
     """Name of the Secret or ConfigMap."""
     key: Annotated[str, Field(min_length=1, max_length=253)]
     """Key in the Secret or ConfigMap."""
@@ -114,7 +114,7 @@ class EnvVar(ApiModel):
 class ObjectRef(ApiModel):
     """A whole Secret or ConfigMap in the job's namespace."""
 
-    name: Annotated[str, Field(min_length=1, max_length=253)]
+    name: Subdomain
     """Name of the Secret or ConfigMap."""
     optional: bool = False
     """If true, the pod also starts without the object. Default: false."""

@@ -19,6 +19,7 @@ from drumline_api.base import (
     Name,
     Quantity,
     Rule,
+    Subdomain,
     relative_path,
 )
 
@@ -51,7 +52,7 @@ class ClaimVolume(ApiModel):
 class NamedVolume(ApiModel):
     """A Secret or ConfigMap in the job's namespace."""
 
-    name: Annotated[str, Field(min_length=1, max_length=253)]
+    name: Subdomain
     """Name of the Secret or ConfigMap. Its keys become files."""
 
 
@@ -68,7 +69,7 @@ class EmptyDir(ApiModel):
 class SecretName(ApiModel):
     """A Secret in the job's namespace."""
 
-    name: Annotated[str, Field(min_length=1, max_length=253)]
+    name: Subdomain
     """Name of the Secret."""
 
 
